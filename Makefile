@@ -1,0 +1,40 @@
+# Everything sets itself up: `make demo` and `make test` work on a fresh clone with Python 3.11 or newer.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: venv demo up test check bench format clean
+
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "bacepipe needs Python 3.11 or newer on the PATH (or: make PYTHON=/path/to/python)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	@touch $@
+
+demo: venv
+	$(BIN)/bace demo
+
+up: venv
+	$(BIN)/bace up --demo
+
+test: venv
+	$(BIN)/python -m pytest -m "not perf" -n 2 --dist loadgroup $(ARGS)
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv
+	$(BIN)/python -m pytest tests/perf -m perf -s -p no:randomly -p no:xdist $(ARGS)
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .bace out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

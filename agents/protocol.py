@@ -1,0 +1,250 @@
+"""The wire between server and agents: one round trip a heartbeat, report up, desired state down.
+
+The server answers every heartbeat with *all* the processes that this agent should be running (`desired`), each
+under a key that is never used twice. An agent starts a key at most once, whatever is repeated or reordered,
+and stops what is no longer desired. Reports carry a sequence number of the agent's journal; the server answers
+with the highest it has stored (`reports_stored`), and the agent sends the rest again. Version 1.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL_VERSION = 1
+PROTOCOL_HEADER = "Bace-Agent-Protocol"
+
+Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,190}$")]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class Wire(BaseModel):
+    """Immutable, and strict about what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- joining -----------------------------------------------------------------------------------------------
+
+
+class GpuTypeOffer(Wire):
+    """What kind of GPU or slot a node has, with what was measured on it at joining."""
+
+    name: Identifier
+    memory_bytes: Annotated[float, Field(gt=0, le=1e15)]
+    power_w: Annotated[float, Field(ge=0, le=1e5)]
+    idle_w: Annotated[float, Field(ge=0, le=1e5)]
+    sustained_flops: Annotated[float, Field(gt=0, le=1e18)]
+    """Forward and backward of a transformer block, FLOP/s of one GPU or slot."""
+    measured_at_s: Seconds
+
+
+class NodeOffer(Wire):
+    """A host as its agent sees it. One agent may stand for many."""
+
+    node_id: Identifier
+    region: Identifier
+    gpu: GpuTypeOffer
+    gpus: Annotated[int, Field(ge=1, le=1024)]
+    address: Annotated[str, Field(max_length=255)]
+    """Where the workers of this node can be reached by those of other nodes."""
+    interface: Annotated[str, Field(max_length=64)] | None = None
+    port_first: Annotated[int, Field(ge=1024, le=65535)]
+    port_last: Annotated[int, Field(ge=1024, le=65535)]
+
+
+class JoinRequest(Wire):
+    """Sent once at start, and again after every restart of the agent: idempotent by agent_id."""
+
+    agent_id: Identifier
+    nodes: Annotated[list[NodeOffer], Field(min_length=1, max_length=256)]
+    agent_version: Annotated[str, Field(max_length=64)]
+    clock_s: Seconds
+    """The agent's clock, for `bace doctor`; nothing is decided by it."""
+
+
+class JoinReply(Wire):
+    """How the server wants to hear from this agent."""
+
+    heartbeat_interval_s: Seconds
+    lease_s: Seconds
+    """Without an answered heartbeat for so long the agent stops its workers."""
+    server_time_s: Seconds
+
+
+# --- what should run ---------------------------------------------------------------------------------------
+
+
+class StopProtocol(Wire):
+    """How a worker is asked to stop: the signal, and the time until SIGKILL."""
+
+    signal: Literal["TERM", "INT", "USR1", "USR2"] = "TERM"
+    grace_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+
+
+class StageProcess(Wire):
+    """One process that should be running: one rank of one stage of one generation of a job."""
+
+    key: Key
+    """`<allocation_id>/<rank>`; an allocation belongs to one generation of a job, so a key never comes back."""
+    job_id: Identifier
+    allocation_id: Identifier
+    generation: Annotated[int, Field(ge=1)]
+    node_id: Identifier
+    gpu_indices: Annotated[list[Count], Field(min_length=1, max_length=64)]
+    rank: Count
+    stage: Count
+    argv: Annotated[list[Text], Field(min_length=1, max_length=256)]
+    """What is executed, never through a shell. argv[0] `{python}` is the agent's own interpreter."""
+    env: dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=32768)]]
+    """The place of the process (RANK, WORLD_SIZE, …, BACE_*) and the user's variables; allow-listed again here."""
+    secrets: dict[Annotated[str, Field(max_length=128)], Text] = Field(default_factory=dict)
+    """NAME -> reference (`file:…`, `env:…`), resolved by the agent. No secret travels or is stored."""
+    stop: StopProtocol = StopProtocol()
+
+
+# --- what the built-in worker trains -------------------------------------------------------------------------
+
+
+class WorkerModel(Wire):
+    """The decoder-only transformer of the built-in worker (RMSNorm, RoPE, causal attention, SwiGLU)."""
+
+    layers: Annotated[int, Field(ge=1, le=1024)]
+    hidden: Annotated[int, Field(ge=1, le=65536)]
+    heads: Annotated[int, Field(ge=1, le=1024)]
+    kv_heads: Annotated[int, Field(ge=1, le=1024)]
+    head_dim: Annotated[int, Field(ge=1, le=1024)]
+    ffn: Annotated[int, Field(ge=1, le=1_000_000)]
+    vocab: Annotated[int, Field(ge=1, le=10_000_000)]
+    seq_len: Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class WorkerPlan(Wire):
+    """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (JSON).
+
+    `layers_per_stage` are whole layers in pipeline order; `window` is the in-flight cap of each stage: stage s
+    runs window[s] forwards, then one backward and one forward in turn (GPipe: window = micro_batches).
+    """
+
+    model: WorkerModel
+    steps: Annotated[int, Field(ge=1)]
+    micro_batch: Annotated[int, Field(ge=1, le=65536)]
+    micro_batches: Annotated[int, Field(ge=1, le=65536)]
+    dtype: Literal["fp32", "bf16"]
+    recompute: Literal["none", "selective", "full"]
+    layers_per_stage: Annotated[list[Count], Field(min_length=1, max_length=1024)]
+    window: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=1024)]
+    learning_rate: Annotated[float, Field(gt=0, le=1)]
+    seed: Count
+    corpus: Text | None = None
+    """A file of text; by default the source text of the interpreter's standard library. Bytes are the tokens."""
+    checkpoint_uri: Text
+    """`file://` folder, shared by the regions that the job may use."""
+    checkpoint_every: Annotated[int, Field(ge=1)]
+    resume_step: Count = 0
+    """The checkpoint to go on from; 0: from the beginning."""
+
+
+# --- heartbeat ---------------------------------------------------------------------------------------------
+
+
+class ProcessState(StrEnum):
+    """What an agent knows of a process."""
+
+    STARTING = "starting"  # forked; has not said that it is ready
+    READY = "ready"  # has joined its gang (rendezvous done)
+    EXITED = "exited"  # ended by itself; exit_code tells how
+    STOPPED = "stopped"  # ended because it was no longer desired, or its lease had run out
+    FAILED_TO_START = "failed-to-start"  # could not be executed
+
+
+class ProcessReport(Wire):
+    """State of one process; sent in every heartbeat until the server no longer desires it and it has ended."""
+
+    key: Key
+    state: ProcessState
+    exit_code: int | None = None
+    """Negative: killed by that signal."""
+    cause: Annotated[str, Field(max_length=64)] | None = None
+    """What the worker gave as the reason of its end (`port-taken`, `rendezvous-timeout`, `out-of-memory`, …)."""
+    detail: Text | None = None
+    last_lines: Annotated[list[Text], Field(max_length=40)] = Field(default_factory=list)
+
+
+class StepReport(Wire):
+    """One training step (iteration) of a job, reported by its last stage."""
+
+    kind: Literal["step"] = "step"
+    seq: Count
+    key: Key
+    step: Annotated[int, Field(ge=1)]
+    loss: Annotated[float, Field(allow_inf_nan=True)]
+    step_time_s: Seconds
+    tokens: Count
+    at_s: Seconds
+
+
+class CheckpointReport(Wire):
+    """A checkpoint that is complete: the job can go on after `step`."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    seq: Count
+    key: Key
+    step: Count
+    uri: Text
+    at_s: Seconds
+
+
+class LogReport(Wire):
+    """Lines that a process wrote."""
+
+    kind: Literal["log"] = "log"
+    seq: Count
+    key: Key
+    first_line: Count
+    """Number of the first of these lines in the process's log, from 0."""
+    lines: Annotated[list[Text], Field(min_length=1, max_length=500)]
+    at_s: Seconds
+
+
+class BusyReport(Wire):
+    """How busy a process kept its GPU since its last such report: what the electricity meter reads."""
+
+    kind: Literal["busy"] = "busy"
+    seq: Count
+    key: Key
+    from_s: Seconds
+    to_s: Seconds
+    busy_fraction: Annotated[float, Field(ge=0, le=1)]
+
+
+Report = Annotated[StepReport | CheckpointReport | LogReport | BusyReport, Field(discriminator="kind")]
+
+
+class Heartbeat(Wire):
+    """Agent to server, every `heartbeat_interval_s`."""
+
+    agent_id: Identifier
+    boot_id: Identifier
+    """Changes with every start of the agent: sequence numbers go on, the journal is kept."""
+    clock_s: Seconds
+    processes: Annotated[list[ProcessReport], Field(max_length=4096)] = Field(default_factory=list)
+    reports: Annotated[list[Report], Field(max_length=2000)] = Field(default_factory=list)
+
+
+class HeartbeatReply(Wire):
+    """Server to agent: everything that should run on its nodes, and what of its reports is stored."""
+
+    desired: Annotated[list[StageProcess], Field(max_length=4096)] = Field(default_factory=list)
+    forget: Annotated[list[Key], Field(max_length=4096)] = Field(default_factory=list)
+    """Keys whose end is stored: the agent need not report them again and may clean up their work folder."""
+    reports_stored: Count
+    """Every report with seq ≤ this is stored."""
+    heartbeat_interval_s: Seconds
+    lease_s: Seconds
+    server_time_s: Seconds

@@ -1,0 +1,38 @@
+"""Why a job waits, or never can run: machine codes with what is needed and what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReasonCode(StrEnum):
+    """One word a machine can match on. The meaning of each is in docs/protocol.md."""
+
+    REGION_FILTERED = "RegionFiltered"  # placement rule, data rule or cool-down keeps the region out
+    GPUS_EXHAUSTED = "GpusExhausted"  # the region has the GPUs, but not enough of them are free now
+    LINK_BANDWIDTH_EXHAUSTED = "LinkBandwidthExhausted"  # a link lacks residual bandwidth for a cut
+    UPLINK_EXHAUSTED = "UplinkExhausted"
+    DOWNLINK_EXHAUSTED = "DownlinkExhausted"
+    NO_LINK = "NoLink"
+    CHAIN_TOO_SHORT = "ChainTooShort"  # the regions that can be joined now hold fewer stages than K_min
+    BEHIND_IN_QUEUE = "BehindInQueue"  # jobs before it took what it needed in this round
+    BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits
+    MEMORY_TOO_SMALL = "MemoryTooSmall"  # no number of stages fits in any GPU type's memory
+    NEVER_FITS = "NeverFits"  # K_min exceeds what this policy could ever place on this cluster
+    NO_CAPACITY_YET = "NoCapacityYet"  # no schedulable node has joined that this job may use
+    RETRY_BACKOFF = "RetryBackoff"  # waits before it is tried again after a failure
+    WAITING_FOR_NODE = "WaitingForNode"  # its checkpoint lives where no node is at present
+    PLAN_PENDING = "PlanPending"  # accepted; the next planning round has not looked at it yet
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause, as exact as it can be told. Amounts are in the unit that the code implies (GPUs, bit/s, bytes)."""
+
+    code: ReasonCode
+    detail: str
+    region: str | None = None
+    link: tuple[str, str] | None = None
+    needed: float | None = None
+    available: float | None = None
