@@ -19,6 +19,8 @@ PROTOCOL_HEADER = "Bace-Agent-Protocol"
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,190}$")]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Counter = Annotated[int, Field(ge=0, le=2**53)]
+"""What grows for as long as an agent or a job lives: sequence numbers, steps, lines, tokens."""
 Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4096)]
 
@@ -26,7 +28,7 @@ Text = Annotated[str, Field(max_length=4096)]
 class Wire(BaseModel):
     """Immutable, and strict about what it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 # --- joining -----------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class WorkerPlan(Wire):
     checkpoint_uri: Text
     """`file://` folder, shared by the regions that the job may use."""
     checkpoint_every: Annotated[int, Field(ge=1)]
-    resume_step: Count = 0
+    resume_step: Counter = 0
     """The checkpoint to go on from; 0: from the beginning."""
 
 
@@ -180,12 +182,12 @@ class StepReport(Wire):
     """One training step (iteration) of a job, reported by its last stage."""
 
     kind: Literal["step"] = "step"
-    seq: Count
+    seq: Counter
     key: Key
     step: Annotated[int, Field(ge=1)]
     loss: Annotated[float, Field(allow_inf_nan=True)]
     step_time_s: Seconds
-    tokens: Count
+    tokens: Counter
     at_s: Seconds
 
 
@@ -193,9 +195,9 @@ class CheckpointReport(Wire):
     """A checkpoint that is complete: the job can go on after `step`."""
 
     kind: Literal["checkpoint"] = "checkpoint"
-    seq: Count
+    seq: Counter
     key: Key
-    step: Count
+    step: Counter
     uri: Text
     at_s: Seconds
 
@@ -204,9 +206,9 @@ class LogReport(Wire):
     """Lines that a process wrote."""
 
     kind: Literal["log"] = "log"
-    seq: Count
+    seq: Counter
     key: Key
-    first_line: Count
+    first_line: Counter
     """Number of the first of these lines in the process's log, from 0."""
     lines: Annotated[list[Text], Field(min_length=1, max_length=500)]
     at_s: Seconds
@@ -216,7 +218,7 @@ class BusyReport(Wire):
     """How busy a process kept its GPU since its last such report: what the electricity meter reads."""
 
     kind: Literal["busy"] = "busy"
-    seq: Count
+    seq: Counter
     key: Key
     from_s: Seconds
     to_s: Seconds
@@ -243,7 +245,7 @@ class HeartbeatReply(Wire):
     desired: Annotated[list[StageProcess], Field(max_length=4096)] = Field(default_factory=list)
     forget: Annotated[list[Key], Field(max_length=4096)] = Field(default_factory=list)
     """Keys whose end is stored: the agent need not report them again and may clean up their work folder."""
-    reports_stored: Count
+    reports_stored: Counter
     """Every report with seq ≤ this is stored."""
     heartbeat_interval_s: Seconds
     lease_s: Seconds
