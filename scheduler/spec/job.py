@@ -1,0 +1,191 @@
+"""The job file: one parser for the service and the replay.
+
+`parse_job` answers a `JobDocument` or raises a `SpecError` that carries every issue as (JSON pointer, value, what
+would be right). What is legal here but cannot be honoured yet is `scheduler.spec.support`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from scheduler.job import Elasticity, JobSpec, Parallelism, PlacementRule, Training
+from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
+from scheduler.spec.issues import FieldIssue, SpecError, with_line
+from scheduler.spec.model import ModelSection, completed_model, model_issues
+from scheduler.spec.sections import (
+    BYTES_PER_ELEMENT,
+    CheckpointSection,
+    DataSection,
+    ParallelismSection,
+    PlacementSection,
+    ProfileSection,
+    RunSection,
+    StopSection,
+    TrainingSection,
+    plain,
+)
+from scheduler.spec.validation import issues_of
+from scheduler.spec.yaml_text import read_yaml
+from scheduler.units import format_time
+
+DEFAULT_PROJECT = "default"
+DEFAULT_LEARNING_RATE = 3e-4
+_MAX_GRACE_S = 3600.0
+_BUILTIN_OPTIONS = ("corpus", "learning_rate", "seed")
+_COMMAND_OPTIONS = ("image", "command", "env", "secrets")
+
+
+class JobDocument(Section):
+    """A job as its owner writes it, every value in SI; `completed()` fills what was left out."""
+
+    name: Name
+    project: Name = DEFAULT_PROJECT
+    model: ModelSection
+    training: TrainingSection
+    parallelism: ParallelismSection = ParallelismSection()
+    elasticity: Elasticity | None = None
+    placement: PlacementSection = PlacementSection()
+    data: Annotated[list[DataSection], Field(max_length=64)] = Field(default_factory=list)
+    priority: Annotated[int, whole(0, 100)] = 50
+    deadline: Time | None = None
+    budget_usd: Annotated[float, number(above=0, at_most=1e12)] | None = None
+    max_wait: Duration | None = None
+    checkpoint: CheckpointSection = CheckpointSection()
+    stop: StopSection = StopSection()
+    run: RunSection = RunSection(builtin="gpt")
+    profile: ProfileSection | None = None
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the built-in worker trains the job; else a command of the user's does."""
+        return self.run.builtin is not None
+
+    @property
+    def effective_elasticity(self) -> Elasticity:
+        """What may be done to the running job: as named; by default resize for the built-in worker, else none."""
+        if self.elasticity is not None:
+            return self.elasticity
+        return Elasticity.RESIZE if self.is_builtin else Elasticity.NONE
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the built-in worker's AdamW."""
+        return DEFAULT_LEARNING_RATE if self.run.learning_rate is None else self.run.learning_rate
+
+    @property
+    def seed(self) -> int:
+        """Of the built-in worker's initial weights and order of the corpus."""
+        return self.run.seed or 0
+
+    def to_spec(self, job_id: str, project: str, submit_s: float) -> JobSpec:
+        """The job as the planner takes it. `submit_s` is in epoch seconds."""
+        low, high = self.parallelism.bounds()
+        return JobSpec(
+            job_id=job_id,
+            name=self.name,
+            project=project,
+            submit_s=submit_s,
+            model=self.model.shape(),
+            training=Training(
+                steps=self.training.steps,
+                micro_batch=self.training.micro_batch,
+                micro_batches=self.training.micro_batches,
+                bytes_per_element=BYTES_PER_ELEMENT[self.training.dtype],
+                schedule=self.training.schedule,
+                recompute=self.training.recompute,
+            ),
+            parallelism=Parallelism(
+                stages_min=low,
+                stages_max=high,
+                named_stages=high,
+                tensor=self.parallelism.tensor,
+                data=plain(self.parallelism.data),
+            ),
+            placement=PlacementRule(
+                regions=tuple(self.placement.regions),
+                exclude=tuple(self.placement.exclude),
+                max_regions=self.placement.max_regions,
+            ),
+            priority=self.priority,
+            elasticity=self.effective_elasticity,
+            deadline_s=self.deadline,
+            budget_usd=self.budget_usd,
+            profile=None if self.profile is None else self.profile.measured(),
+        )
+
+    def completed(self) -> dict[str, Any]:
+        """The job with every default filled, as plain JSON values; parses back to an equal job.
+
+        Quantities are in SI (bytes, seconds), times in ISO 8601. What is optional and was not given stays away.
+        """
+        answer = self.model_dump(mode="json", exclude_none=True)
+        answer["model"] = completed_model(self.model)
+        answer["parallelism"]["data"] = plain(self.parallelism.data)
+        answer["elasticity"] = self.effective_elasticity.value
+        if self.deadline is not None:
+            answer["deadline"] = format_time(self.deadline)
+        if self.is_builtin:
+            answer["run"] = {**answer["run"], "learning_rate": self.learning_rate, "seed": self.seed}
+        else:
+            answer["run"] = {"env": {}, "secrets": {}, **answer["run"]}
+        return answer
+
+
+def parse_job(document: Mapping[str, Any] | str | bytes, source: str = "job") -> JobDocument:
+    """Reads a job from a mapping (JSON) or YAML text.
+
+    Raises SpecError with every issue found; where `document` is text, each has its line. `source` is what the
+    messages call the text (a file's name).
+    """
+    lines: Mapping[str, int] = {}
+    if isinstance(document, str | bytes):
+        text = read_yaml(document, source)
+        document, lines = text.value, text.lines
+    if not isinstance(document, Mapping):
+        raise SpecError([FieldIssue("", document, "a mapping with name, model, training …", 1)], source)
+    try:
+        job = JobDocument.model_validate(document)
+        issues = _issues_of_the_whole(job)
+    except ValidationError as error:
+        issues = issues_of(error, JobDocument)
+    if issues:
+        raise SpecError((with_line(issue, lines) for issue in issues), source)
+    return job
+
+
+def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
+    """What only shows where fields are seen together."""
+    issues = [*model_issues(job.model), *_run_issues(job.run)]
+    if job.stop.grace > _MAX_GRACE_S:
+        issues.append(FieldIssue("/stop/grace", job.stop.grace, f"at most {_MAX_GRACE_S:g} seconds"))
+    if not any(issue.pointer.startswith("/model") for issue in issues):
+        layers = job.model.shape().layers
+        _, most = job.parallelism.bounds()
+        if most is not None and most > layers:
+            expected = f"at most {layers} stages: the model has {layers} layers and they are whole"
+            issues.append(FieldIssue("/parallelism/stages", job.parallelism.stages, expected))
+    if job.parallelism.tensor * job.parallelism.data < 1:
+        issues.append(
+            FieldIssue("/parallelism/data", job.parallelism.data, "tensor × data of at least one GPU")
+        )
+    if job.profile is not None and set(job.profile.forward_s) != set(job.profile.backward_s):
+        expected = f"the GPU types of forward_s: {', '.join(sorted(job.profile.forward_s))}"
+        issues.append(FieldIssue("/profile/backward_s", sorted(job.profile.backward_s), expected))
+    return issues
+
+
+def _run_issues(run: RunSection) -> list[FieldIssue]:
+    if run.builtin is None and run.command is None:
+        return [FieldIssue("/run", None, "builtin: gpt, or a command")]
+    wrong = _COMMAND_OPTIONS if run.builtin is not None else _BUILTIN_OPTIONS
+    other = "a job with a command" if run.builtin is not None else "builtin: gpt"
+    return [
+        FieldIssue(
+            f"/run/{name}", "***" if name == "secrets" else getattr(run, name), f"nothing: it is for {other}"
+        )
+        for name in wrong
+        if getattr(run, name) is not None
+    ]

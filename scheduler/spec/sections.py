@@ -1,0 +1,174 @@
+"""The sections of a job file beside its model: each is one mapping of design's job contract."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+
+from scheduler.job import MeasuredProfile, Recompute, Schedule
+from scheduler.spec.fields import (
+    Argument,
+    Bytes,
+    Duration,
+    FilePath,
+    GpuName,
+    PositiveBytes,
+    RegionGlob,
+    RegionName,
+    Section,
+    Uri,
+    number,
+    refuse,
+    whole,
+)
+
+MAX_STAGES = 1024
+
+BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+_RANGE = re.compile(r"([0-9]{1,4})\.\.([0-9]{1,4})")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_REFERENCE = re.compile(r"[a-z][a-z0-9+-]{0,30}:[^\s]{1,1024}")
+RESERVED_VARIABLES = frozenset(
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
+
+
+def _stages(value: object) -> str | int:
+    expected = f"auto, a whole number like 8, or a range like 4..16, within 1 … {MAX_STAGES}"
+    if value == "auto":
+        return "auto"
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_STAGES:
+        return value
+    match = _RANGE.fullmatch(value) if isinstance(value, str) else None
+    if match and 1 <= int(match[1]) <= int(match[2]) <= MAX_STAGES:
+        return f"{int(match[1])}..{int(match[2])}"
+    raise refuse(expected)
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise refuse("a variable name of letters, digits and _")
+    if name in RESERVED_VARIABLES or name.startswith("BACE_"):
+        raise refuse("another name: the agent sets this variable itself")
+    return name
+
+
+def _reference(value: object) -> str:
+    if not isinstance(value, str) or not _REFERENCE.fullmatch(value) or ".." in value:
+        raise refuse("a reference such as file:/run/secrets/name or env:NAME, never the secret itself")
+    return value
+
+
+Stages = Annotated[
+    str | int,
+    PlainValidator(_stages),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", 8, "4..16"]}),
+]
+Variable = Annotated[str, AfterValidator(_variable)]
+Reference = Annotated[
+    str, PlainValidator(_reference), WithJsonSchema({"type": "string", "examples": ["env:HF_TOKEN"]})
+]
+
+
+class TrainingSection(Section):
+    """How long and in which pieces the job trains."""
+
+    steps: Annotated[int, whole(1, 1_000_000_000)]
+    micro_batch: Annotated[int, whole(1, 65_536)] = 1
+    micro_batches: Annotated[int, whole(1, 65_536)] = 8
+    dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    recompute: Recompute = Recompute.SELECTIVE
+
+
+class ParallelismSection(Section):
+    """Stages of the pipeline, and the tensor × data GPUs of each. `data` may be a fraction in a replay only."""
+
+    stages: Stages = "auto"
+    tensor: Annotated[int, whole(1, 1024)] = 1
+    data: Annotated[float, number(above=0, at_most=65_536)] = 1.0
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """The least and the most stages that the job names; None where memory and K* decide."""
+        if isinstance(self.stages, int):
+            return self.stages, self.stages
+        if self.stages == "auto":
+            return None, None
+        low, _, high = self.stages.partition("..")
+        return int(low), int(high)
+
+
+class PlacementSection(Section):
+    """Where the job may run: globs over region names."""
+
+    regions: Annotated[list[RegionGlob], Field(max_length=64)] = Field(default_factory=list)
+    exclude: Annotated[list[RegionGlob], Field(max_length=64)] = Field(default_factory=list)
+    max_regions: Annotated[int, whole(1, 1024)] | None = None
+
+
+class DataSection(Section):
+    """A corpus that must be where the first stage reads it."""
+
+    uri: Uri
+    size: Bytes
+    regions: Annotated[list[RegionName], Field(max_length=64)] = Field(default_factory=list)
+
+
+class CheckpointSection(Section):
+    """How often the job writes a checkpoint and where; by default under the server's checkpoint root."""
+
+    every_steps: Annotated[int, whole(1, 1_000_000_000)] = 100
+    uri: Uri | None = None
+
+
+class StopSection(Section):
+    """How a worker is asked to stop, and how long it may take."""
+
+    signal: Literal["TERM", "INT", "USR1", "USR2"] = "TERM"
+    grace: Duration = 30.0
+
+
+class RunSection(Section):
+    """What is executed: the built-in worker, or a command (in an image, where one is named)."""
+
+    builtin: Literal["gpt"] | None = None
+    corpus: FilePath | None = None
+    learning_rate: Annotated[float, number(above=0, at_most=1)] | None = None
+    seed: Annotated[int, whole(0, 1_000_000)] | None = None
+    image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
+    command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
+    env: Annotated[dict[Variable, Argument], Field(max_length=128)] | None = None
+    secrets: Annotated[dict[Variable, Reference], Field(max_length=64)] | None = None
+
+
+class ProfileSection(Section):
+    """Measured figures in the place of the formulas; meaning as in `scheduler.job.MeasuredProfile`."""
+
+    forward_s: Annotated[
+        dict[GpuName, Annotated[float, number(above=0, at_most=1e6)]], Field(min_length=1, max_length=64)
+    ]
+    backward_s: Annotated[
+        dict[GpuName, Annotated[float, number(above=0, at_most=1e6)]], Field(min_length=1, max_length=64)
+    ]
+    activation_bytes: PositiveBytes
+    stage_memory_bytes: PositiveBytes
+    inflight_bytes: Bytes
+
+    def measured(self) -> MeasuredProfile:
+        """The figures as the planner takes them."""
+        return MeasuredProfile(
+            forward_s=dict(self.forward_s),
+            backward_s=dict(self.backward_s),
+            activation_bytes=self.activation_bytes,
+            stage_memory_bytes=self.stage_memory_bytes,
+            inflight_bytes=self.inflight_bytes,
+        )
+
+
+def plain(value: float) -> float | int:
+    """A whole float as an int, so that a completed job reads as it was written."""
+    return int(value) if math.isfinite(value) and value == int(value) else value

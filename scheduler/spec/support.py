@@ -1,0 +1,88 @@
+"""What a job file may ask for and this version cannot honour: told with a reason, never ignored in silence."""
+
+from __future__ import annotations
+
+from scheduler.job import Elasticity
+from scheduler.spec.issues import FieldIssue
+from scheduler.spec.job import JobDocument
+
+_SECRET_KINDS = ("file:", "env:")
+_BUILTIN_MIN_VOCAB = 256  # the built-in worker's tokens are bytes
+
+
+def unsupported(document: JobDocument) -> list[FieldIssue]:
+    """What the service cannot honour: it refuses the job with these."""
+    return [
+        *_unsupported_anywhere(document),
+        *_unsupported_by_agents(document),
+        *(_unsupported_by_builtin(document) if document.is_builtin else ()),
+    ]
+
+
+def unsupported_in_replay(document: JobDocument) -> list[FieldIssue]:
+    """What a replay cannot honour. `run`, `checkpoint` and `stop` have no part in a replay and are accepted."""
+    return _unsupported_anywhere(document)
+
+
+def _unsupported_anywhere(document: JobDocument) -> list[FieldIssue]:
+    issues = []
+    if document.data:
+        expected = "no data section: this version places no data; the job reads its corpus from where it is"
+        issues.append(FieldIssue("/data", [entry.uri for entry in document.data], expected))
+    for name in ("deadline", "budget_usd", "max_wait"):
+        value = getattr(document, name)
+        if value is not None:
+            expected = f"no {name}: the policies of this version do not plan by it"
+            issues.append(FieldIssue(f"/{name}", value, expected))
+    return issues
+
+
+def _unsupported_by_agents(document: JobDocument) -> list[FieldIssue]:
+    issues = []
+    if document.run.image is not None:
+        expected = "no image: this version's agents start commands directly; name the command alone"
+        issues.append(FieldIssue("/run/image", document.run.image, expected))
+    for name, reference in (document.run.secrets or {}).items():
+        if not reference.startswith(_SECRET_KINDS):
+            expected = f"a reference of a kind that agents resolve: {', '.join(_SECRET_KINDS)}"
+            issues.append(FieldIssue(f"/run/secrets/{name}", reference.partition(":")[0] + ":…", expected))
+    uri = document.checkpoint.uri
+    if uri is not None and document.is_builtin and not uri.startswith("file://"):
+        expected = "a file:// folder that the job's nodes share: the built-in worker writes to no other store"
+        issues.append(FieldIssue("/checkpoint/uri", uri, expected))
+    data = document.parallelism.data
+    if data != int(data):
+        issues.append(FieldIssue("/parallelism/data", data, "a whole number: only a replay runs a fraction"))
+    if document.elasticity is Elasticity.RESIZE and not document.is_builtin:
+        expected = "none or restart: that a command resumes with other stages cannot be relied on here"
+        issues.append(FieldIssue("/elasticity", document.elasticity.value, expected))
+    return issues
+
+
+def _unsupported_by_builtin(document: JobDocument) -> list[FieldIssue]:
+    """The built-in worker trains dense, untied RMSNorm/RoPE/SwiGLU models, pipelined and data-parallel."""
+    issues = []
+    if document.parallelism.tensor > 1:
+        expected = "1: the built-in worker does not cut layers; a command of your own may"
+        issues.append(FieldIssue("/parallelism/tensor", document.parallelism.tensor, expected))
+    if document.training.dtype == "fp16":
+        issues.append(
+            FieldIssue("/training/dtype", "fp16", "bf16 or fp32: the built-in worker scales no loss")
+        )
+    shape = document.model.shape()
+    wants: tuple[tuple[str, object, bool, str], ...] = (
+        ("gated_mlp", shape.gated_mlp, shape.gated_mlp, "true: the built-in worker's MLP is gated (SwiGLU)"),
+        (
+            "tied_embeddings",
+            shape.tied_embeddings,
+            not shape.tied_embeddings,
+            "false: the ends of the pipeline",
+        ),
+        ("learned_positions", shape.learned_positions, not shape.learned_positions, "false: it uses RoPE"),
+        ("experts", shape.experts, shape.experts == 1, "1: the built-in worker trains dense models"),
+        ("vocab", shape.vocab, shape.vocab >= _BUILTIN_MIN_VOCAB, "at least 256: its tokens are bytes"),
+    )
+    for name, value, fits, expected in wants:
+        if not fits:
+            issues.append(FieldIssue(f"/model/{name}", value, expected))
+    return issues
