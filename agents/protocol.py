@@ -19,8 +19,6 @@ PROTOCOL_HEADER = "Bace-Agent-Protocol"
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,190}$")]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
-Whole = Annotated[int, Field(ge=0, le=2**53 - 1)]
-"""A number that grows for as long as an agent or a job lives; the largest that every JSON reader keeps exact."""
 Counter = Annotated[int, Field(ge=0, le=2**53)]
 """What grows for as long as an agent or a job lives: sequence numbers, steps, lines, tokens."""
 Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
