@@ -23,7 +23,8 @@ class GpuType:
 
     `sustained_flops` is what one GPU keeps up on transformer layers, FLOP/s (peak × MFU, or measured by the
     agent). `power_w` is drawn while busy, `idle_w` while held and waiting, before the region's PUE.
-    `intra_region_bps` is the bandwidth of the data-parallel all-reduce between GPUs of one region.
+    `intra_region_bps` is the bandwidth of the data-parallel all-reduce between GPUs of one region, `memory_bps` that
+    of the GPU's own memory (the optimizer step sweeps it); both in bits per second.
     """
 
     name: str
@@ -32,9 +33,10 @@ class GpuType:
     power_w: float
     idle_w: float
     intra_region_bps: float = 400e9
+    memory_bps: float = 8e12
 
     def __post_init__(self) -> None:
-        for name in ("sustained_flops", "memory_bytes", "intra_region_bps"):
+        for name in ("sustained_flops", "memory_bytes", "intra_region_bps", "memory_bps"):
             _require_positive(f"gpu type {self.name}: {name}", getattr(self, name))
         for name in ("power_w", "idle_w"):
             _require_finite_not_negative(f"gpu type {self.name}: {name}", getattr(self, name))

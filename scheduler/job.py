@@ -40,7 +40,8 @@ class ModelShape:
 
     `learned_positions` counts a position table of `seq_len` rows (GPT-3). A mixture of experts has
     `experts` > 1 with `experts_per_token` active, `shared_experts` always active, and `dense_layers` leading
-    layers with a plain MLP of width `dense_ffn`.
+    layers with a plain MLP of width `dense_ffn`. `attention_parameters`, where above 0, are the weights of one
+    layer's attention that do not follow from its heads (multi-head latent attention).
     """
 
     name: str
@@ -60,6 +61,7 @@ class ModelShape:
     shared_experts: int = 0
     dense_layers: int = 0
     dense_ffn: int = 0
+    attention_parameters: int = 0
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len"):
