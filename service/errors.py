@@ -8,11 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing wrong with the input: where (JSON pointer), what was given, what would be right."""
+    """One thing wrong with the input: where (JSON pointer), what was given, what would be right.
+
+    `where` is the part of the request that the pointer goes into: body, query, path or header.
+    """
 
     pointer: str
     detail: str
     code: str = "invalid"
+    value: Any = None
+    where: str = "body"
 
 
 class ServiceError(Exception):

@@ -43,6 +43,20 @@ class Db(Protocol):
 
     async def run(self, work: Callable[[Session], T]) -> T: ...
 
+    async def read(self, work: Callable[[Session], T]) -> T:
+        """The same for work that only reads: it sees one consistent state, and waits for no writer."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Compute(Protocol):
+    """Runs a pure function away from the event loop: planning, explaining. Inline in the simulation tests."""
+
+    async def run(self, function: Callable[[], T]) -> T: ...
+
+    def close(self) -> None: ...
+
 
 class Bus(Protocol):
     """Wakes whoever waits; carries no content. Losing a message costs time, never correctness."""
@@ -50,7 +64,7 @@ class Bus(Protocol):
     async def publish(self, topic: str) -> None: ...
 
     def subscribe(self, topic: str) -> AsyncIterator[None]:
-        """Yields once for every wake-up (several may fold into one)."""
+        """Yields once for every wake-up from this call on (several may fold into one)."""
         ...
 
     async def wait(self, topic: str, timeout_s: float) -> bool:

@@ -1,0 +1,1 @@
+"""The ports' adapters: the only place that knows the wall clock, randomness, threads and Redis."""

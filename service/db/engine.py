@@ -1,0 +1,80 @@
+"""Engines for SQLite and PostgreSQL: what a transaction means on each.
+
+A *write* sees and keeps a serial order: SQLite by BEGIN IMMEDIATE (one writer at a time), PostgreSQL by SERIALIZABLE.
+A *read* sees one consistent state of everything: SQLite's WAL snapshot, PostgreSQL REPEATABLE READ READ ONLY.
+A commit is on disk when it returns (`synchronous=FULL` in SQLite, PostgreSQL's default).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+
+from scheduler.errors import InvalidValueError
+
+BUSY_TIMEOUT_S = 10.0
+MODE = "bace_mode"
+
+
+class Mode(StrEnum):
+    """What a transaction may do."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+def make_engine(url: str, connections: int = 8) -> Engine:
+    """An engine for `url` (sqlite or postgresql+psycopg). Raises InvalidValueError for any other."""
+    try:
+        backend = make_url(url).get_backend_name()
+    except ArgumentError:
+        backend = "unreadable"
+    if backend == "sqlite":
+        return _sqlite(url, connections)
+    if backend == "postgresql":
+        return create_engine(url, pool_size=connections, max_overflow=0, pool_pre_ping=True)
+    raise InvalidValueError(
+        "BACE_DATABASE_URL", backend, "a URL that starts with sqlite:/// or postgresql+psycopg://"
+    )
+
+
+def begin_options(engine: Engine, mode: Mode) -> dict[str, Any]:
+    """Execution options with which a connection starts a transaction of that mode."""
+    if engine.dialect.name == "sqlite":
+        return {MODE: mode}
+    if mode is Mode.READ:
+        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    return {"isolation_level": "SERIALIZABLE", "postgresql_readonly": False}
+
+
+def _sqlite(url: str, connections: int) -> Engine:
+    arguments: dict[str, Any] = {"connect_args": {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S}}
+    if make_url(url).database in (None, "", ":memory:"):
+        arguments["poolclass"] = StaticPool
+    else:
+        arguments |= {"pool_size": connections, "max_overflow": 0}
+    engine = create_engine(url, **arguments)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    # The driver's own BEGIN comes too late for a snapshot and never takes the write lock: we say BEGIN ourselves.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    mode = connection.get_execution_options().get(MODE, Mode.WRITE)
+    connection.exec_driver_sql("BEGIN" if mode is Mode.READ else "BEGIN IMMEDIATE")

@@ -1,0 +1,49 @@
+"""Brings a database to the newest schema and tells where it is. The revisions are in the package `migrations`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import migrations
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+BASE = "base"
+HEAD = "head"
+
+
+def upgrade(engine: Engine, revision: str = HEAD) -> None:
+    """Runs what is missing, up to `revision`."""
+    with engine.connect() as connection:
+        command.upgrade(_config(connection), revision)
+        connection.commit()
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Takes back everything after `revision` (`BASE`: all of it)."""
+    with engine.connect() as connection:
+        command.downgrade(_config(connection), revision)
+        connection.commit()
+
+
+def head() -> str:
+    """The newest revision that this program knows."""
+    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    if revision is None:
+        raise LookupError("the package `migrations` holds no revision: the installation is incomplete")
+    return revision
+
+
+def current(connection: Connection) -> str | None:
+    """The revision of a database, None if it is empty."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

@@ -1,0 +1,1 @@
+"""Every query. Functions over a session: records out, plain values in."""

@@ -1,0 +1,165 @@
+"""Allocations, their processes, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from scheduler.placement import AllocationState
+from service.db.reader import Reader
+from service.db.records import (
+    AllocationRecord,
+    HeldGpuRecord,
+    HeldLinkRecord,
+    HeldPortRecord,
+    ProcessRecord,
+)
+from service.db.scope import Scope, changed
+from service.db.tables import AllocationRow, HeldGpuRow, HeldLinkRow, HeldPortRow, ProcessRow
+
+_allocations = Reader(AllocationRecord, AllocationRow)
+_processes = Reader(ProcessRecord, ProcessRow)
+_gpus = Reader(HeldGpuRecord, HeldGpuRow)
+_links = Reader(HeldLinkRecord, HeldLinkRow)
+_ports = Reader(HeldPortRecord, HeldPortRow)
+_LIVE = AllocationRow.state != AllocationState.ENDED.value
+
+
+def add(
+    session: Session,
+    allocation: AllocationRecord,
+    processes: Sequence[ProcessRecord],
+    gpus: Sequence[HeldGpuRecord],
+    links: Sequence[HeldLinkRecord],
+    port: HeldPortRecord,
+) -> None:
+    """Commits a gang whole: IntegrityError if a GPU or port is held already or the job has a live allocation."""
+    session.execute(insert(AllocationRow).values(**asdict(allocation)))
+    session.execute(insert(ProcessRow), [asdict(process) for process in processes])
+    session.execute(insert(HeldGpuRow), [asdict(gpu) for gpu in gpus])
+    session.execute(insert(HeldPortRow).values(**asdict(port)))
+    if links:
+        session.execute(insert(HeldLinkRow), [asdict(link) for link in links])
+
+
+def get(session: Session, scope: Scope, allocation_id: str) -> AllocationRecord | None:
+    return _allocations.first(
+        session, AllocationRow.allocation_id == allocation_id, scope.of(AllocationRow.project)
+    )
+
+
+def live(session: Session) -> list[AllocationRecord]:
+    """Of every project, in order of commitment."""
+    return _allocations.all(
+        session, _LIVE, order_by=[AllocationRow.created_at_s, AllocationRow.allocation_id]
+    )
+
+
+def live_of_job(session: Session, job_id: str) -> AllocationRecord | None:
+    return _allocations.first(session, AllocationRow.job_id == job_id, _LIVE)
+
+
+def of_jobs(session: Session, scope: Scope, job_ids: Collection[str]) -> list[AllocationRecord]:
+    """All generations, in order."""
+    return _allocations.all(
+        session,
+        AllocationRow.job_id.in_(job_ids),
+        scope.of(AllocationRow.project),
+        order_by=[AllocationRow.job_id, AllocationRow.generation],
+    )
+
+
+def between(
+    session: Session, scope: Scope, from_s: float, to_s: float, after: tuple[float, str] | None, limit: int
+) -> list[AllocationRecord]:
+    """Those that held anything in [from_s, to_s], by commitment, after the key (created_at_s, allocation_id)."""
+    where = [
+        scope.of(AllocationRow.project),
+        AllocationRow.created_at_s <= to_s,
+        or_(AllocationRow.ended_at_s.is_(None), AllocationRow.ended_at_s >= from_s),
+    ]
+    if after is not None:
+        created, allocation_id = AllocationRow.created_at_s, AllocationRow.allocation_id
+        where.append(or_(created > after[0], and_(created == after[0], allocation_id > after[1])))
+    by_commitment = [AllocationRow.created_at_s, AllocationRow.allocation_id]
+    return _allocations.all(session, *where, order_by=by_commitment, limit=limit)
+
+
+def change(session: Session, allocation: AllocationRecord, **values: Any) -> bool:
+    """Sets `values` if the row is still as `allocation` has it."""
+    return changed(
+        session.execute(
+            update(AllocationRow)
+            .where(
+                AllocationRow.allocation_id == allocation.allocation_id,
+                AllocationRow.version == allocation.version,
+            )
+            .values(**values, version=allocation.version + 1)
+        )
+    )
+
+
+def processes_of(session: Session, allocation_id: str) -> list[ProcessRecord]:
+    """By rank."""
+    return _processes.all(session, ProcessRow.allocation_id == allocation_id, order_by=[ProcessRow.rank])
+
+
+def processes_on(session: Session, node_ids: Collection[str], *, desired: bool) -> list[ProcessRecord]:
+    """Processes of these nodes that are desired (or no longer are), by key."""
+    return _processes.all(
+        session,
+        ProcessRow.node_id.in_(node_ids),
+        ProcessRow.desired.is_(desired),
+        order_by=[ProcessRow.key],
+    )
+
+
+def process(session: Session, key: str) -> ProcessRecord | None:
+    return _processes.first(session, ProcessRow.key == key)
+
+
+def change_process(session: Session, key: str, **values: Any) -> None:
+    session.execute(
+        update(ProcessRow).where(ProcessRow.key == key).values(**values, version=ProcessRow.version + 1)
+    )
+
+
+def no_longer_desired(session: Session, allocation_id: str) -> None:
+    """Tells the agents, at their next heartbeat, to stop every process of the allocation."""
+    session.execute(
+        update(ProcessRow)
+        .where(ProcessRow.allocation_id == allocation_id, ProcessRow.desired.is_(True))
+        .values(desired=False, version=ProcessRow.version + 1)
+    )
+
+
+def release(session: Session, allocation_id: str) -> None:
+    """Gives back GPUs, port and bandwidth."""
+    for row in (HeldGpuRow, HeldPortRow, HeldLinkRow):
+        session.execute(delete(row).where(row.allocation_id == allocation_id))
+
+
+def held_gpus(session: Session) -> list[HeldGpuRecord]:
+    return _gpus.all(session, order_by=[HeldGpuRow.node_id, HeldGpuRow.gpu_index])
+
+
+def held_ports(session: Session, node_id: str) -> list[HeldPortRecord]:
+    return _ports.all(session, HeldPortRow.node_id == node_id, order_by=[HeldPortRow.port])
+
+
+def held_links(session: Session) -> list[HeldLinkRecord]:
+    return _links.all(session, order_by=[HeldLinkRow.src, HeldLinkRow.dst, HeldLinkRow.allocation_id])
+
+
+def reserved_bps(session: Session) -> dict[tuple[str, str], float]:
+    """Bandwidth held on each directed link."""
+    rows = session.execute(
+        select(HeldLinkRow.src, HeldLinkRow.dst, func.sum(HeldLinkRow.bandwidth_bps)).group_by(
+            HeldLinkRow.src, HeldLinkRow.dst
+        )
+    )
+    return {(src, dst): held for src, dst, held in rows}

@@ -1,0 +1,174 @@
+"""What there is to run on: regions, GPU types, pools, agents, nodes, links."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import insert, update
+from sqlalchemy.orm import Session
+
+from service.db.reader import Reader
+from service.db.records import (
+    AgentRecord,
+    GpuTypeRecord,
+    LinkRecord,
+    NodeRecord,
+    PoolRecord,
+    RegionRecord,
+)
+from service.db.scope import changed
+from service.db.tables import AgentRow, GpuTypeRow, LinkRow, NodeRow, PoolRow, RegionRow
+
+_regions = Reader(RegionRecord, RegionRow)
+_gpu_types = Reader(GpuTypeRecord, GpuTypeRow)
+_pools = Reader(PoolRecord, PoolRow)
+_agents = Reader(AgentRecord, AgentRow)
+_nodes = Reader(NodeRecord, NodeRow)
+_links = Reader(LinkRecord, LinkRow)
+
+
+def regions(session: Session) -> list[RegionRecord]:
+    return _regions.all(session, order_by=[RegionRow.region])
+
+
+def region(session: Session, name: str) -> RegionRecord | None:
+    return _regions.first(session, RegionRow.region == name)
+
+
+def add_region(session: Session, record: RegionRecord) -> None:
+    session.execute(insert(RegionRow).values(**asdict(record)))
+
+
+def change_region(session: Session, record: RegionRecord, **values: Any) -> bool:
+    return changed(
+        session.execute(
+            update(RegionRow)
+            .where(RegionRow.region == record.region, RegionRow.version == record.version)
+            .values(**values, version=record.version + 1)
+        )
+    )
+
+
+def gpu_types(session: Session) -> list[GpuTypeRecord]:
+    return _gpu_types.all(session, order_by=[GpuTypeRow.gpu_type])
+
+
+def gpu_type(session: Session, name: str) -> GpuTypeRecord | None:
+    return _gpu_types.first(session, GpuTypeRow.gpu_type == name)
+
+
+def add_gpu_type(session: Session, record: GpuTypeRecord) -> None:
+    session.execute(insert(GpuTypeRow).values(**asdict(record)))
+
+
+def change_gpu_type(session: Session, record: GpuTypeRecord, **values: Any) -> bool:
+    return changed(
+        session.execute(
+            update(GpuTypeRow)
+            .where(GpuTypeRow.gpu_type == record.gpu_type, GpuTypeRow.version == record.version)
+            .values(**values, version=record.version + 1)
+        )
+    )
+
+
+def pools(session: Session) -> list[PoolRecord]:
+    return _pools.all(session, order_by=[PoolRow.region, PoolRow.gpu_type])
+
+
+def pool(session: Session, region_name: str, gpu_type_name: str) -> PoolRecord | None:
+    return _pools.first(session, PoolRow.region == region_name, PoolRow.gpu_type == gpu_type_name)
+
+
+def add_pool(session: Session, record: PoolRecord) -> None:
+    session.execute(insert(PoolRow).values(**asdict(record)))
+
+
+def change_pool(session: Session, record: PoolRecord, **values: Any) -> bool:
+    return changed(
+        session.execute(
+            update(PoolRow)
+            .where(
+                PoolRow.region == record.region,
+                PoolRow.gpu_type == record.gpu_type,
+                PoolRow.version == record.version,
+            )
+            .values(**values, version=record.version + 1)
+        )
+    )
+
+
+def agents(session: Session) -> list[AgentRecord]:
+    return _agents.all(session, order_by=[AgentRow.agent_id])
+
+
+def agent(session: Session, agent_id: str) -> AgentRecord | None:
+    return _agents.first(session, AgentRow.agent_id == agent_id)
+
+
+def add_agent(session: Session, record: AgentRecord) -> None:
+    session.execute(insert(AgentRow).values(**asdict(record)))
+
+
+def change_agent(session: Session, agent_id: str, **values: Any) -> None:
+    session.execute(update(AgentRow).where(AgentRow.agent_id == agent_id).values(**values))
+
+
+def nodes(session: Session) -> list[NodeRecord]:
+    return _nodes.all(session, order_by=[NodeRow.node_id])
+
+
+def nodes_of_agent(session: Session, agent_id: str) -> list[NodeRecord]:
+    return _nodes.all(session, NodeRow.agent_id == agent_id, order_by=[NodeRow.node_id])
+
+
+def node(session: Session, node_id: str) -> NodeRecord | None:
+    return _nodes.first(session, NodeRow.node_id == node_id)
+
+
+def nodes_with_prefix(session: Session, prefix: str, limit: int) -> list[NodeRecord]:
+    """Nodes whose id starts with `prefix` ([a-z0-9._-] only)."""
+    return _nodes.all(
+        session,
+        NodeRow.node_id >= prefix,
+        NodeRow.node_id < prefix + "\x7f",
+        order_by=[NodeRow.node_id],
+        limit=limit,
+    )
+
+
+def add_node(session: Session, record: NodeRecord) -> None:
+    session.execute(insert(NodeRow).values(**asdict(record)))
+
+
+def change_node(session: Session, record: NodeRecord, **values: Any) -> bool:
+    """Sets `values` if the row is still as `record` has it."""
+    return changed(
+        session.execute(
+            update(NodeRow)
+            .where(NodeRow.node_id == record.node_id, NodeRow.version == record.version)
+            .values(**values, version=record.version + 1)
+        )
+    )
+
+
+def links(session: Session) -> list[LinkRecord]:
+    return _links.all(session, order_by=[LinkRow.src, LinkRow.dst])
+
+
+def link(session: Session, src: str, dst: str) -> LinkRecord | None:
+    return _links.first(session, LinkRow.src == src, LinkRow.dst == dst)
+
+
+def add_link(session: Session, record: LinkRecord) -> None:
+    session.execute(insert(LinkRow).values(**asdict(record)))
+
+
+def change_link(session: Session, record: LinkRecord, **values: Any) -> bool:
+    return changed(
+        session.execute(
+            update(LinkRow)
+            .where(LinkRow.src == record.src, LinkRow.dst == record.dst, LinkRow.version == record.version)
+            .values(**values, version=record.version + 1)
+        )
+    )

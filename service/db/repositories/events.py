@@ -1,0 +1,93 @@
+"""The event log: appended in the order of commits, read by number.
+
+Readers go on after the last number they saw, so a smaller number must never become visible after a larger one.
+SQLite has one writer at a time. In PostgreSQL numbers are drawn before the commit: the events of a transaction are
+therefore written as its last act, under a lock that it holds until it has committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import event, func, insert, select, text
+from sqlalchemy.orm import Session
+
+from service.db.reader import Reader
+from service.db.records import EventRecord
+from service.db.scope import Scope
+from service.db.tables import EventRow
+
+_PENDING = "pending_events"
+_WROTE = "wrote_events"
+_LOCK = 0x6261_6365  # any constant that nobody else uses as an advisory lock
+_events = Reader(EventRecord, EventRow)
+
+
+def append(
+    session: Session,
+    *,
+    project: str,
+    at_s: float,
+    kind: str,
+    object_kind: str,
+    object_id: str,
+    actor: str = "",
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Adds an event to the transaction; it is written with its number when the transaction commits."""
+    session.info.setdefault(_PENDING, []).append(
+        {
+            "project": project,
+            "at_s": at_s,
+            "kind": kind,
+            "object_kind": object_kind,
+            "object_id": object_id,
+            "actor": actor,
+            "data": data or {},
+        }
+    )
+
+
+def wrote(session: Session) -> bool:
+    """Whether the transaction that has just been committed added any event."""
+    return bool(session.info.pop(_WROTE, False))
+
+
+@event.listens_for(Session, "before_commit")
+def _write_pending(session: Session) -> None:
+    rows = session.info.pop(_PENDING, [])
+    if not rows:
+        return
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    session.execute(insert(EventRow), rows)
+    session.info[_WROTE] = True
+
+
+@event.listens_for(Session, "after_rollback")
+def _forget_pending(session: Session) -> None:
+    session.info.pop(_PENDING, None)
+    session.info.pop(_WROTE, None)
+
+
+def after(
+    session: Session,
+    scope: Scope,
+    seq: int,
+    limit: int,
+    *,
+    object_kind: str | None = None,
+    object_id: str | None = None,
+) -> list[EventRecord]:
+    """Events with a number above `seq`, oldest first; of one object if it is named."""
+    where = [EventRow.seq > seq, scope.with_shared(EventRow.project)]
+    if object_kind is not None:
+        where.append(EventRow.object_kind == object_kind)
+    if object_id is not None:
+        where.append(EventRow.object_id == object_id)
+    return _events.all(session, *where, order_by=[EventRow.seq], limit=limit)
+
+
+def last_seq(session: Session) -> int:
+    """The number of the newest event, 0 if there is none."""
+    return session.scalar(select(func.max(EventRow.seq))) or 0

@@ -1,0 +1,90 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from scheduler.job import FINAL_JOB_STATES, JobState
+from service.db.reader import Reader
+from service.db.records import JobRecord
+from service.db.scope import Scope, changed
+from service.db.tables import JobRow
+
+_jobs = Reader(JobRecord, JobRow)
+
+
+def add(session: Session, job: JobRecord) -> None:
+    session.execute(insert(JobRow).values(**asdict(job)))
+
+
+def get(session: Session, scope: Scope, job_id: str) -> JobRecord | None:
+    return _jobs.first(session, JobRow.job_id == job_id, scope.of(JobRow.project))
+
+
+def with_prefix(session: Session, scope: Scope, prefix: str, limit: int) -> list[JobRecord]:
+    """Jobs whose id starts with `prefix` ([a-z0-9-] only), oldest first."""
+    after_all = prefix + "\x7f"  # above every character of an id
+    return _jobs.all(
+        session,
+        JobRow.job_id >= prefix,
+        JobRow.job_id < after_all,
+        scope.of(JobRow.project),
+        order_by=[JobRow.job_id],
+        limit=limit,
+    )
+
+
+def page(
+    session: Session,
+    scope: Scope,
+    *,
+    states: Collection[str],
+    before: tuple[float, str] | None,
+    limit: int,
+) -> list[JobRecord]:
+    """Newest first, those before the key (submitted_at_s, job_id); of these states, or of any if none is given."""
+    where = [scope.of(JobRow.project)]
+    if states:
+        where.append(JobRow.state.in_(states))
+    if before is not None:
+        where.append(tuple_(JobRow.submitted_at_s, JobRow.job_id) < tuple_(*before))
+    newest_first = [JobRow.submitted_at_s.desc(), JobRow.job_id.desc()]
+    return _jobs.all(session, *where, order_by=newest_first, limit=limit)
+
+
+def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]:
+    """Of every project, in order of submission."""
+    return _jobs.all(
+        session,
+        JobRow.state.in_([state.value for state in states]),
+        order_by=[JobRow.submitted_at_s, JobRow.job_id],
+    )
+
+
+def count_by_state(session: Session, scope: Scope) -> dict[str, int]:
+    rows = session.execute(
+        select(JobRow.state, func.count()).where(scope.of(JobRow.project)).group_by(JobRow.state)
+    )
+    return dict(rows.tuples().all())
+
+
+def unfinished(session: Session) -> int:
+    """Jobs of every project that have not come to their end."""
+    finished = [state.value for state in FINAL_JOB_STATES]
+    return session.scalar(select(func.count()).where(JobRow.state.not_in(finished))) or 0
+
+
+def change(session: Session, job: JobRecord, **values: Any) -> bool:
+    """Sets `values` if the row is still as `job` has it; False if somebody else changed it meanwhile."""
+    return changed(
+        session.execute(
+            update(JobRow)
+            .where(JobRow.job_id == job.job_id, JobRow.version == job.version)
+            .values(**values, version=job.version + 1)
+        )
+    )

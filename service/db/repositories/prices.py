@@ -1,0 +1,86 @@
+"""Price series and their points. A correction is a new point; nothing is overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+
+from sqlalchemy import ColumnElement, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from service.db.reader import Reader
+from service.db.records import PointRecord, SeriesRecord
+from service.db.tables import PricePointRow, PriceSeriesRow
+
+_series = Reader(SeriesRecord, PriceSeriesRow)
+_points = Reader(PointRecord, PricePointRow)
+
+
+def series(session: Session, *, kind: str | None = None, region: str | None = None) -> list[SeriesRecord]:
+    """Of one kind, or region, or all: by kind, region, GPU type and destination."""
+    where: list[ColumnElement[bool]] = []
+    if kind is not None:
+        where.append(PriceSeriesRow.kind == kind)
+    if region is not None:
+        where.append(PriceSeriesRow.region == region)
+    subject = [PriceSeriesRow.kind, PriceSeriesRow.region, PriceSeriesRow.gpu_type, PriceSeriesRow.dst]
+    return _series.all(session, *where, order_by=subject)
+
+
+def find(session: Session, kind: str, region: str, gpu_type: str, dst: str) -> SeriesRecord | None:
+    return _series.first(
+        session,
+        PriceSeriesRow.kind == kind,
+        PriceSeriesRow.region == region,
+        PriceSeriesRow.gpu_type == gpu_type,
+        PriceSeriesRow.dst == dst,
+    )
+
+
+def add(session: Session, record: SeriesRecord) -> None:
+    session.execute(insert(PriceSeriesRow).values(**asdict(record)))
+
+
+def change_source(session: Session, series_id: str, source: str) -> None:
+    session.execute(update(PriceSeriesRow).where(PriceSeriesRow.series_id == series_id).values(source=source))
+
+
+def add_points(session: Session, series_id: str, points: Sequence[tuple[float, float, float]]) -> None:
+    """(valid_from_s, known_at_s, value) each. IntegrityError if one is there already with another value."""
+    session.execute(
+        insert(PricePointRow),
+        [
+            {"series_id": series_id, "valid_from_s": valid, "known_at_s": known, "value": value}
+            for valid, known, value in points
+        ],
+    )
+
+
+def points(
+    session: Session, series_ids: Collection[str], *, from_s: float, to_s: float, known_by_s: float
+) -> list[PointRecord]:
+    """Points valid somewhere in [from_s, to_s] that were known by a moment, with the one that holds at `from_s`.
+
+    Ordered by series, validity and moment of publication: of several with one validity the last is in force.
+    """
+    holding = (
+        select(PricePointRow.series_id, func.max(PricePointRow.valid_from_s).label("start"))
+        .where(
+            PricePointRow.series_id.in_(series_ids),
+            PricePointRow.valid_from_s <= from_s,
+            PricePointRow.known_at_s <= known_by_s,
+        )
+        .group_by(PricePointRow.series_id)
+        .subquery()
+    )
+    statement = (
+        _points.select(
+            PricePointRow.series_id.in_(series_ids),
+            PricePointRow.valid_from_s <= to_s,
+            PricePointRow.known_at_s <= known_by_s,
+            or_(PricePointRow.valid_from_s >= from_s, PricePointRow.valid_from_s == holding.c.start),
+        )
+        .outerjoin(holding, holding.c.series_id == PricePointRow.series_id)
+        .order_by(PricePointRow.series_id, PricePointRow.valid_from_s, PricePointRow.known_at_s)
+    )
+    return _points.fetch(session, statement)

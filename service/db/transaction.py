@@ -1,0 +1,71 @@
+"""The unit of work: one function, one transaction, tried again where it could not be put in a serial order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from service.db.engine import Mode, begin_options
+from service.db.repositories import events
+from service.errors import UnavailableError
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 12
+FIRST_PAUSE_S = 0.002
+MAX_PAUSE_S = 0.25
+SERIALIZATION_STATES = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected
+CONNECTION_STATES = ("08", "53", "57P")  # connection lost, out of resources, shut down
+
+
+def transact(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:
+    """Runs `work` in one transaction; committed whole, or not at all. Also tells whether it wrote events.
+
+    Tried again, within a bound, where the database could not put it in a serial order or is busy. Raises
+    UnavailableError where the bound is reached or the database cannot be reached.
+    """
+    for attempt in range(MAX_ATTEMPTS):
+        try:
+            return _once(engine, mode, work)
+        except DBAPIError as error:
+            if _unreachable(error):
+                raise UnavailableError(
+                    "the database cannot be reached; nothing was stored, try again"
+                ) from error
+            if not _retriable(error):
+                raise
+        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, hides nothing
+    raise UnavailableError(
+        f"the database was too busy for {MAX_ATTEMPTS} attempts; nothing was stored, try again"
+    )
+
+
+def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:
+    with (
+        engine.connect().execution_options(**begin_options(engine, mode)) as connection,
+        Session(connection, expire_on_commit=False) as session,
+    ):
+        result = work(session)
+        session.commit()
+        return result, events.wrote(session)
+
+
+def _retriable(error: DBAPIError) -> bool:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return state in SERIALIZATION_STATES
+    return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
+
+
+def _unreachable(error: DBAPIError) -> bool:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return state.startswith(CONNECTION_STATES)
+    return error.connection_invalidated or "unable to open database" in str(error.orig)

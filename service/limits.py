@@ -1,0 +1,32 @@
+"""Every bound on what a caller may send, ask for or keep waiting. A limit that is hit is named in the answer."""
+
+from __future__ import annotations
+
+MAX_BODY_BYTES = 1 << 20
+"""Of a request to the public API, before anything is parsed."""
+MAX_AGENT_BODY_BYTES = 16 << 20
+"""Of a request to the agent API: a heartbeat carries log lines."""
+MAX_JSON_DEPTH = 32
+MAX_JSON_INTEGER = 2**53
+"""Beyond it JSON numbers are not exact in every client."""
+
+PAGE_DEFAULT = 100
+PAGE_MAX = 500
+LOG_PAGE_MAX = 5000
+STEP_PAGE_MAX = 5000
+
+MAX_ERRORS_SHOWN = 50
+MAX_VALUE_SHOWN = 80
+"""Characters of a refused value that are repeated to the caller."""
+
+MAX_PRICE_POINTS = 20_000
+"""Of one import."""
+MAX_WAITING_JOBS = 20_000
+"""Of all projects together: beyond it a submission is refused, not queued without end."""
+
+STREAM_BATCH = 500
+"""Events or log lines that a stream reads at a time."""
+STREAM_POLL_S = 5.0
+"""A stream looks at least so often, should a wake-up be lost, and checks its token anew."""
+TOKEN_CACHE_S = 2.0
+"""For so long another replica may still honour a token that was just revoked."""

@@ -1,0 +1,87 @@
+"""The server's settings, from the environment (prefix `BACE_`): one setting, one variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LEASE_MARGIN_S = 5.0
+"""Between the end of an agent's own stop and the server's judgement: clock drift and a slow disk."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """What a server may be told. Durations are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="BACE_", frozen=True, extra="ignore")
+
+    home: Path = Path("~/.local/share/bacepipe")
+    """BACE_HOME: the folder of the database, the checkpoints and the first admin token."""
+    database_url: Annotated[str, Field(repr=False)] = ""
+    """SQLAlchemy URL. Empty: SQLite in `home`. PostgreSQL: postgresql+psycopg://user@host/name."""
+    redis_url: Annotated[str, Field(repr=False)] = ""
+    """Wakes the loops and streams of several servers at once. Empty: this process alone."""
+    checkpoint_root: str = ""
+    """Where checkpoints go if a job names no place. Empty: `home`/checkpoints."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8642
+    tls_terminated: bool = False
+    """Something in front of this server speaks TLS: without that it listens on loopback only."""
+    db_threads: Annotated[int, Field(ge=1, le=64)] = 4
+
+    policy: str = "bace"
+    strict: bool = False
+    seed: int = 0
+    plan_interval_s: Positive = 5.0
+    """A planning round takes place at least so often, woken or not."""
+    tick_s: Positive = 1.0
+    """Of the liveness and reconciling loops."""
+    bill_interval_s: Positive = 15.0
+    leader_lease_s: Positive = 15.0
+
+    heartbeat_interval_s: Positive = 2.0
+    lease_s: Positive = 60.0
+    """An agent without an answered heartbeat for so long stops its workers."""
+    max_stop_grace_s: Positive = 120.0
+    """The longest `stop.grace` a job may ask for."""
+    node_lost_after_s: Positive = 200.0
+    """A node without a heartbeat for so long is lost: its workers must have ended by themselves before."""
+    start_timeout_s: Positive = 300.0
+    """A gang that is not ready after so long is stopped and tried again."""
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 3
+    retry_backoff_s: Positive = 5.0
+    """Before the first retry; doubles with each."""
+
+    @model_validator(mode="after")
+    def _leases_end_before_nodes_are_lost(self) -> Self:
+        least = self.lease_s + self.max_stop_grace_s + LEASE_MARGIN_S
+        if self.node_lost_after_s <= least:
+            raise ValueError(
+                f"BACE_NODE_LOST_AFTER_S: {self.node_lost_after_s} is not valid: expected more than BACE_LEASE_S + "
+                f"BACE_MAX_STOP_GRACE_S + {LEASE_MARGIN_S} = {least}, so that two generations never run at once"
+            )
+        if self.lease_s <= 2 * self.heartbeat_interval_s:
+            raise ValueError(
+                f"BACE_LEASE_S: {self.lease_s} is not valid: expected more than two heartbeats "
+                f"(BACE_HEARTBEAT_INTERVAL_S = {self.heartbeat_interval_s})"
+            )
+        return self
+
+    @property
+    def home_folder(self) -> Path:
+        return self.home.expanduser().resolve()
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy URL in use."""
+        return self.database_url or f"sqlite:///{self.home_folder / 'bace.db'}"
+
+    @property
+    def checkpoints(self) -> str:
+        """URI of the folder under which a job's default checkpoint folder is made."""
+        return self.checkpoint_root or (self.home_folder / "checkpoints").as_uri()
