@@ -1,0 +1,22 @@
+"""What every use-case gets: the ports, and the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from service.ports import Bus, Clock, Compute, Db, Ids
+from service.settings import Settings
+from service.snapshots import SnapshotReader
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Made once, by `service/wiring.py` (or by a test, of in-memory twins)."""
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    db: Db
+    bus: Bus
+    compute: Compute
+    snapshots: SnapshotReader = field(default_factory=SnapshotReader)
