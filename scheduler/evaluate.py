@@ -1,0 +1,103 @@
+"""How long one iteration of a job takes on a placement: the truth of a replay, the prediction of everybody else.
+
+A function of its arguments alone, memoised in bounded caches by what it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from scheduler.cluster import Cluster, GpuType
+from scheduler.errors import InvalidValueError
+from scheduler.job import JobSpec
+from scheduler.pipeline.schedules import choose_window, fits
+from scheduler.pipeline.timeline import Chain, simulate
+from scheduler.placement import Cut, Placement, Segment
+from scheduler.profile import StageProfile, Workload, boundary_bytes_of, in_flight_limit, profiles_of
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a placement comes to.
+
+    `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage.
+    `busy_fraction` is the part of an iteration that each stage computes. `fits` tells whether every stage has the
+    memory for its window; a placement that does not fit must not be used. `placement` is complete: its window is
+    the one that was simulated, its schedule what that window is (slack falls back to strict 1F1B).
+    """
+
+    placement: Placement
+    iteration_s: float
+    timeline_s: float
+    busy_fraction: tuple[float, ...]
+    fits: bool
+    stage_profiles: tuple[StageProfile, ...]
+
+
+def evaluate(spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts: Sequence[Cut]) -> Evaluation:
+    """One iteration of the job on these segments, with these cuts between their regions.
+
+    Raises InvalidValueError if a GPU type is unknown, if there are more stages than layers, or if the cuts are not
+    the crossings of the chain.
+    """
+    return _evaluate(
+        Workload.of(spec), tuple(_gpu(cluster, each) for each in segments), tuple(segments), tuple(cuts)
+    )
+
+
+@lru_cache(maxsize=16384)
+def _evaluate(
+    work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
+) -> Evaluation:
+    under = [gpu for gpu, segment in zip(gpus, segments, strict=True) for _ in range(segment.stages)]
+    profiles = profiles_of(work, tuple(under))
+    chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
+    limits = [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+    schedule, window = choose_window(work.schedule, chain.delay_s, chain.pace_s, work.micro_batches, limits)
+    placement = Placement(segments, cuts, schedule, window)
+    timeline = simulate(chain, window, work.micro_batches)
+    iteration_s = timeline.makespan_s + max(profile.sync_s for profile in profiles)
+    return Evaluation(
+        placement=placement,
+        iteration_s=iteration_s,
+        timeline_s=timeline.makespan_s,
+        busy_fraction=tuple(busy_s / iteration_s for busy_s in timeline.busy_s),
+        fits=fits(window, limits),
+        stage_profiles=profiles,
+    )
+
+
+def _gpu(cluster: Cluster, segment: Segment) -> GpuType:
+    found = cluster.gpu_types.get(segment.gpu_type)
+    if found is None:
+        known = ", ".join(sorted(cluster.gpu_types))
+        raise InvalidValueError("segment.gpu_type", segment.gpu_type, f"a GPU type of the cluster: {known}")
+    return found
+
+
+def _chain(
+    profiles: Sequence[StageProfile],
+    segments: Sequence[Segment],
+    cuts: Sequence[Cut],
+    message_bytes: float,
+) -> Chain:
+    """The pipeline in seconds. Inside a region a boundary costs nothing: its network is not what binds."""
+    latency_s = [0.0] * (len(profiles) - 1)
+    transfer_s = [0.0] * (len(profiles) - 1)
+    crossings = iter(cuts)
+    end = 0
+    for segment, following in pairwise(segments):
+        end += segment.stages
+        cut = next(crossings, None) if segment.region != following.region else None
+        if cut is not None:
+            latency_s[end - 1] = cut.latency_s
+            transfer_s[end - 1] = message_bytes * 8 / cut.bandwidth_bps
+    return Chain(
+        tuple(profile.forward_s for profile in profiles),
+        tuple(profile.backward_s for profile in profiles),
+        tuple(latency_s),
+        tuple(transfer_s),
+    )
