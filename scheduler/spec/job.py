@@ -126,7 +126,8 @@ class JobDocument(Section):
         answer["parallelism"]["data"] = plain(self.parallelism.data)
         answer["elasticity"] = self.effective_elasticity.value
         if self.deadline is not None:
-            answer["deadline"] = format_time(self.deadline)
+            is_whole = self.deadline == int(self.deadline)
+            answer["deadline"] = format_time(self.deadline) if is_whole else self.deadline
         if self.is_builtin:
             answer["run"] = {**answer["run"], "learning_rate": self.learning_rate, "seed": self.seed}
         else:

@@ -39,6 +39,7 @@ class ModelSection(Section):
     shared_experts: Annotated[int, whole(0, 4096)] | None = None
     dense_layers: Annotated[int, whole(0, 1024)] | None = None
     dense_ffn: Annotated[int, whole(0, 1_000_000)] | None = None
+    attention_parameters: Annotated[int, whole(0, 10**12)] | None = None
 
     def shape(self) -> ModelShape:
         """The complete shape. Only after `model_issues` has found nothing."""
@@ -57,7 +58,8 @@ class ModelSection(Section):
         return ModelShape(name="custom", **{**defaults, **given})
 
     def _given(self) -> dict[str, Any]:
-        return {key: value for key, value in self.model_dump(exclude={"preset"}).items() if value is not None}
+        values = {name: getattr(self, name) for name in ModelSection.model_fields if name != "preset"}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def model_issues(section: ModelSection) -> list[FieldIssue]:

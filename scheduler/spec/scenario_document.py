@@ -1,0 +1,186 @@
+"""The sections of a scenario file as they stand in it; `scheduler.spec.scenario` makes a Scenario of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from scheduler.job import Elasticity, Recompute, Schedule
+from scheduler.spec.fields import (
+    Duration,
+    GpuName,
+    PositiveBytes,
+    RegionName,
+    Section,
+    Time,
+    number,
+    refuse,
+    whole,
+)
+from scheduler.spec.links import FIELDS
+from scheduler.spec.model import ModelSection
+from scheduler.spec.prices import Known, PriceUnit
+
+MAX_JOBS = 200_000
+
+Price = Annotated[float, Field(strict=True, ge=-1000, le=1000, allow_inf_nan=False)]
+"""USD per kWh; may be negative."""
+
+
+def _readable_path(text: str) -> str:
+    if "\x00" in text:
+        raise refuse("a path without NUL")
+    return text
+
+
+def _link_field(name: str) -> str:
+    if name not in FIELDS:
+        raise refuse(f"one of the fields {', '.join(FIELDS)}")
+    return name
+
+
+ScenarioPath = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_readable_path)]
+"""Relative to the scenario file; may go up."""
+
+
+class GpuSection(Section):
+    """A GPU type. Without idle_w the draw is constant. What is left out of the last two comes from the preset of
+    that name, where there is one."""
+
+    tflops: Annotated[float, number(above=0, at_most=1e6)]
+    mfu: Annotated[float, number(above=0, at_most=1)]
+    memory: PositiveBytes
+    power_w: Annotated[float, number(at_least=0, at_most=1e5)]
+    idle_w: Annotated[float, number(at_least=0, at_most=1e5)] | None = None
+    intra_region_gbps: Annotated[float, number(above=0, at_most=1e6)] | None = None
+    memory_gbps: Annotated[float, number(above=0, at_most=1e7)] | None = None
+
+
+class PriceSection(Section):
+    """Exactly one of usd_per_kwh (flat), hourly_usd_per_kwh (24 UTC hours, repeated daily) and csv."""
+
+    usd_per_kwh: Price | None = None
+    hourly_usd_per_kwh: Annotated[list[Price], Field(min_length=24, max_length=24)] | None = None
+    csv: ScenarioPath | None = None
+    column: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    unit: PriceUnit | None = None
+    known: Known | None = None
+
+
+class RegionSection(Section):
+    """A region, its pools by GPU type, and what bounds and prices it."""
+
+    name: RegionName
+    gpus: Annotated[dict[GpuName, Annotated[int, whole(0, 10_000_000)]], Field(min_length=1, max_length=64)]
+    pue: Annotated[float, number(at_least=1, at_most=10)] = 1.0
+    price: PriceSection
+    uplink_gbps: Annotated[float, number(above=0, at_most=1e8)] | None = None
+    downlink_gbps: Annotated[float, number(above=0, at_most=1e8)] | None = None
+    rent_usd_per_gpu_hour: Annotated[float, number(at_least=0, at_most=1e5)] = 0.0
+
+
+class LinkSection(Section):
+    """One direction of a link."""
+
+    src: RegionName
+    dst: RegionName
+    gbps: Annotated[float, number(at_least=0, at_most=1e8)]
+    rtt_ms: Annotated[float, number(at_least=0, at_most=1e6)]
+    egress_usd_per_gb: Annotated[float, number(at_least=0, at_most=1e5)] = 0.0
+
+
+class LinksFileSection(Section):
+    """A CSV of links; `columns` maps fields to the columns that hold them."""
+
+    csv: ScenarioPath
+    columns: dict[Annotated[str, AfterValidator(_link_field)], str] = Field(default_factory=dict)
+
+
+class EstimateSection(Section):
+    """Declared steps = actual × log-normal(0, sigma), at least 1; drawn for each job from the seed and its id."""
+
+    sigma: Annotated[float, number(at_least=0, at_most=10)] = 0.0
+    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
+
+
+class TraceJobsSection(Section):
+    """Jobs of a trace file."""
+
+    trace: ScenarioPath
+    elasticity: Elasticity = Elasticity.RESIZE
+    estimate: EstimateSection = EstimateSection()
+
+
+class WeightedModelSection(ModelSection):
+    """A model that the generator draws, `weight` times as often as one of weight 1."""
+
+    weight: Annotated[float, number(above=0, at_most=1e6)] = 1.0
+
+
+class SizeSection(Section):
+    """A size that the generator draws: the stages that the job names, and the GPUs of each."""
+
+    stages: Annotated[int, whole(1, 1024)]
+    tensor: Annotated[int, whole(1, 1024)] = 1
+    data: Annotated[int, whole(1, 65_536)] = 1
+    weight: Annotated[float, number(above=0, at_most=1e6)] = 1.0
+
+
+class DurationSection(Section):
+    """Solo run times: log-normal with this median; sigma is that of the logarithm."""
+
+    median: Duration
+    sigma: Annotated[float, number(at_least=0, at_most=5)] = 0.0
+
+
+class GeneratorSection(Section):
+    """`count` jobs drawn from a seed. Arrivals: all at the start, or a Poisson process with this mean gap."""
+
+    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
+    count: Annotated[int, whole(1, MAX_JOBS)]
+    arrivals: Literal["all", "poisson"] = "poisson"
+    mean_gap: Duration | None = None
+    models: Annotated[list[WeightedModelSection], Field(min_length=1, max_length=256)]
+    sizes: Annotated[list[SizeSection], Field(min_length=1, max_length=256)]
+    duration: DurationSection
+    micro_batch: Annotated[int, whole(1, 65_536)] = 1
+    micro_batches_per_stage: Annotated[int, whole(1, 65_536)] = 8
+
+
+class GeneratedJobsSection(Section):
+    """Jobs of a generator."""
+
+    generator: GeneratorSection
+    elasticity: Elasticity = Elasticity.RESIZE
+    estimate: EstimateSection = EstimateSection()
+
+
+class TrainingDefaultsSection(Section):
+    """How the jobs train where they do not say so themselves."""
+
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    recompute: Recompute = Recompute.SELECTIVE
+
+
+class ScaleSection(Section):
+    """`bandwidth` multiplies the links (not the up- and downlinks), `gpus` the pools (rounded down), `arrivals` how
+    dense the jobs come."""
+
+    bandwidth: Annotated[float, number(above=0, at_most=1e6)] = 1.0
+    gpus: Annotated[float, number(above=0, at_most=1e6)] = 1.0
+    arrivals: Annotated[float, number(above=0, at_most=1e6)] = 1.0
+
+
+class ScenarioDocument(Section):
+    """A scenario file. `links` and `jobs` are a list or a mapping and are read by their own sections."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,126}$")] | None = None
+    description: Annotated[str, Field(max_length=4096)] | None = None
+    start: Time
+    gpus: Annotated[dict[GpuName, GpuSection], Field(max_length=256)] = Field(default_factory=dict)
+    regions: Annotated[list[RegionSection], Field(min_length=1, max_length=1000)]
+    links: Any = Field(default_factory=list)
+    jobs: Any
+    training: TrainingDefaultsSection = TrainingDefaultsSection()
+    scale: ScaleSection = ScaleSection()
