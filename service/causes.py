@@ -1,0 +1,144 @@
+"""Why a gang ended before its time, what that means, and whether trying again can help."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from agents.protocol import ProcessState
+from service.db.records import ProcessRecord
+from service.lifecycle import LOST
+
+
+class Kind(StrEnum):
+    """Whose fault it is."""
+
+    INFRASTRUCTURE = "infrastructure"
+    MEMORY = "memory"
+    USER_CODE = "user-code"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause by name. `rank` orders causes of one gang: the lowest is the root, the others follow from it."""
+
+    name: str
+    code: str
+    rank: int
+    kind: Kind
+    retry: bool
+    meaning: str
+
+
+CANCELLED = "cancelled"
+NODE_LOST = "node-lost"
+START_TIMEOUT = "start-timeout"
+ENDED_EARLY = "ended-early"
+LEASE_EXPIRED = "lease-expired"
+STAGE_DIED = "stage-died"
+STAGE_FAILED = "stage-failed"
+STAGE_ABORTED = "stage-aborted"
+FAILED_TO_START = ProcessState.FAILED_TO_START.value
+
+_KNOWN = (
+    Cause("port-taken", "PortTaken", 0, Kind.INFRASTRUCTURE, True, "the rendezvous port was taken"),
+    Cause("out-of-memory", "OutOfMemory", 1, Kind.MEMORY, False, "a stage ran out of memory"),
+    Cause("corpus-missing", "CorpusMissing", 2, Kind.USER_CODE, False, "the corpus is not on the node"),
+    Cause(FAILED_TO_START, "FailedToStart", 3, Kind.USER_CODE, True, "the command could not be executed"),
+    Cause(STAGE_DIED, "StageDied", 4, Kind.INFRASTRUCTURE, True, "a stage was killed"),
+    Cause(NODE_LOST, "NodeLost", 5, Kind.INFRASTRUCTURE, True, "a node was lost"),
+    Cause(LEASE_EXPIRED, "LeaseExpired", 6, Kind.INFRASTRUCTURE, True, "an agent's lease ran out"),
+    Cause(STAGE_FAILED, "StageFailed", 7, Kind.USER_CODE, True, "a stage ended with an error"),
+    Cause(STAGE_ABORTED, "StageAborted", 8, Kind.INFRASTRUCTURE, True, "a stage aborted"),
+    Cause(
+        "rendezvous-timeout",
+        "RendezvousTimeout",
+        9,
+        Kind.INFRASTRUCTURE,
+        True,
+        "the stages did not find each other",
+    ),
+    Cause(ENDED_EARLY, "EndedEarly", 10, Kind.USER_CODE, True, "a stage ended before the last step"),
+    Cause(START_TIMEOUT, "StartTimeout", 11, Kind.INFRASTRUCTURE, True, "the gang was not ready in time"),
+)
+CAUSES: Mapping[str, Cause] = MappingProxyType({cause.name: cause for cause in _KNOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The root cause of a gang's end, and where it showed."""
+
+    cause: Cause
+    detail: str
+    region: str | None = None
+    stage: int | None = None
+    last_lines: tuple[str, ...] = ()
+
+    def reason(self) -> dict[str, Any]:
+        """The reason document that the job's row holds."""
+        return {
+            "code": self.cause.code,
+            "detail": self.detail,
+            "region": self.region,
+            "stage": self.stage,
+            "kind": self.cause.kind.value,
+            "last_lines": list(self.last_lines),
+        }
+
+
+def cause_of(process: ProcessRecord) -> Cause | None:
+    """Why this process ended; None while it lives, when it was told to end, or when it ended well."""
+    if process.state == LOST:
+        return CAUSES[NODE_LOST]
+    if process.state == FAILED_TO_START:
+        return CAUSES[FAILED_TO_START]
+    if process.state == ProcessState.STOPPED:
+        return CAUSES[LEASE_EXPIRED] if process.desired else None
+    if process.state != ProcessState.EXITED or process.exit_code == 0:
+        return None
+    if process.cause is not None and process.cause in CAUSES:
+        return CAUSES[process.cause]
+    if process.exit_code is not None and process.exit_code < 0:
+        # A rank whose peer is gone often aborts in its communication library: that is a consequence.
+        return CAUSES[STAGE_ABORTED if -process.exit_code == signal.SIGABRT else STAGE_DIED]
+    return CAUSES[STAGE_FAILED]
+
+
+def root_failure(processes: Iterable[ProcessRecord], noticed: str | None) -> Failure | None:
+    """The failure that the others follow from; `noticed` is the cause for which the gang was stopped.
+
+    None where nothing failed: the gang was told to end for a reason that is no failure (`drained`).
+    """
+    if noticed is not None and noticed not in CAUSES:
+        return None
+    failed = [(cause_of(process), process) for process in processes]
+    blamed = min(
+        ((cause, process) for cause, process in failed if cause is not None),
+        key=lambda pair: (pair[0].rank, pair[1].rank),
+        default=None,
+    )
+    if blamed is not None and (noticed is None or blamed[0].rank <= CAUSES[noticed].rank):
+        return _failure(*blamed)
+    return None if noticed is None else Failure(CAUSES[noticed], CAUSES[noticed].meaning)
+
+
+def _failure(cause: Cause, process: ProcessRecord) -> Failure:
+    where = f"stage {process.stage} (rank {process.rank}) on {process.node_id} in {process.region}"
+    detail = f"{cause.meaning}: {where}{_how(process)}"
+    if process.detail:
+        detail += f": {process.detail}"
+    return Failure(cause, detail, process.region, process.stage, tuple(process.last_lines))
+
+
+def _how(process: ProcessRecord) -> str:
+    if process.exit_code is None:
+        return ""
+    if process.exit_code >= 0:
+        return f", exit code {process.exit_code}"
+    number = -process.exit_code
+    known = {entry.value for entry in signal.Signals}
+    return f", signal {signal.Signals(number).name if number in known else number}"

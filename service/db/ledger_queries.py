@@ -1,0 +1,105 @@
+"""What billing reads and appends: how far an allocation is billed, what its processes did, and the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, insert, or_, select
+from sqlalchemy.orm import Session
+
+from scheduler.placement import AllocationState
+from service.db.reader import Reader
+from service.db.records import AllocationRecord
+from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow
+
+_allocations = Reader(AllocationRecord, AllocationRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One process of an allocation as the meter sees it."""
+
+    region: str
+    gpu_type: str
+    state: str
+    busy_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A row of the ledger to be. Meaning of the fields: `tables.LedgerRow`."""
+
+    kind: str
+    region: str
+    dst: str
+    gpu_type: str
+    from_s: float
+    to_s: float
+    quantity: float
+    unit: str
+    price: float | None
+    price_source: str
+    amount_usd: float
+
+
+def unbilled(session: Session, until_s: float) -> list[AllocationRecord]:
+    """Live allocations that are billed to an earlier moment, or not at all."""
+    return _allocations.all(
+        session,
+        AllocationRow.state != AllocationState.ENDED.value,
+        AllocationRow.created_at_s < until_s,
+        or_(AllocationRow.billed_until_s.is_(None), AllocationRow.billed_until_s < until_s),
+        order_by=[AllocationRow.allocation_id],
+    )
+
+
+def draws(session: Session, allocation_id: str) -> list[Draw]:
+    """A draw for each of its processes, by rank."""
+    rows = session.execute(
+        select(ProcessRow.region, NodeRow.gpu_type, ProcessRow.state, ProcessRow.busy_fraction)
+        .join(NodeRow, NodeRow.node_id == ProcessRow.node_id)
+        .where(ProcessRow.allocation_id == allocation_id)
+        .order_by(ProcessRow.rank)
+    )
+    return [Draw(*row) for row in rows]
+
+
+def steps_reported(session: Session, job_id: str, generation: int) -> int:
+    """Steps of the job whose last run was by this generation."""
+    return (
+        session.scalar(select(func.count()).where(StepRow.job_id == job_id, StepRow.generation == generation))
+        or 0
+    )
+
+
+def billed_quantity(session: Session, allocation_id: str, kind: str, region: str, dst: str) -> float:
+    """What the ledger holds of one kind already, in its unit."""
+    return float(
+        session.scalar(
+            select(func.coalesce(func.sum(LedgerRow.quantity), 0.0)).where(
+                LedgerRow.allocation_id == allocation_id,
+                LedgerRow.kind == kind,
+                LedgerRow.region == region,
+                LedgerRow.dst == dst,
+            )
+        )
+        or 0.0
+    )
+
+
+def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]) -> None:
+    """Append rows; IntegrityError if one of them was billed before."""
+    if bills:
+        session.execute(
+            insert(LedgerRow),
+            [
+                {
+                    "project": allocation.project,
+                    "job_id": allocation.job_id,
+                    "allocation_id": allocation.allocation_id,
+                    **{name: getattr(bill, name) for name in Bill.__slots__},
+                }
+                for bill in bills
+            ],
+        )
