@@ -1,0 +1,186 @@
+"""The REST API as the commands call it: addresses, tokens, pages, streams, and errors told in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from httpx_sse import EventSource, SSEError
+
+from service.cli.exits import CommandError, Exit, FieldNote
+from service.cli.home import server_token, server_url
+
+PAGE_LIMIT = 200
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One message of a stream: its kind, its document and the id from which the stream can be resumed."""
+
+    kind: str
+    data: Any
+    event_id: str
+
+
+class ProblemError(CommandError):
+    """The server's refusal: its problem document (RFC 9457), whole, in `problem`."""
+
+    def __init__(self, status: int, problem: Document) -> None:
+        self.status = status
+        self.problem = problem
+        self.code = str(problem.get("code", ""))
+        fields = tuple(
+            FieldNote(str(error.get("pointer", "")), str(error.get("detail", "")))
+            for error in problem.get("errors") or ()
+        )
+        message = str(problem.get("detail") or problem.get("title") or f"the server answered {status}")
+        super().__init__(message, _exit_code(status, self.code), fields=fields, hint=_hint(status, self.code))
+
+
+class Api:
+    """A connection to one server. Use it as a context manager."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = 30.0) -> None:
+        self.url = url or server_url()
+        self.token = token or server_token(self.url)
+        headers = {"Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            # Proxies of the environment are for the outside world, not for a scheduler in the house.
+            self._http = httpx.Client(
+                base_url=self.url, headers=headers, timeout=httpx.Timeout(timeout_s, connect=5.0), trust_env=False
+            )
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise CommandError(
+                f"BACE_URL: {self.url!r} is not an address: {error}", Exit.USAGE, hint="Example: http://127.0.0.1:8642"
+            ) from None
+
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET a document."""
+        return self.request("GET", path, params=params)
+
+    def post(self, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+        """POST a document; the answer's document."""
+        return self.request("POST", path, document=document, headers=headers)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        document: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """One request. Raises ProblemError for a refusal, CommandError (UNREACHABLE) where nobody answers."""
+        given = {key: value for key, value in (params or {}).items() if value is not None}
+        try:
+            answer = self._http.request(method, path, params=given, json=document, headers=headers)
+        except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
+            raise unreachable(self.url, error) from None
+        if answer.is_error or answer.is_redirect:
+            raise _problem(answer.status_code, answer.text)
+        return _json(answer.text) if answer.content else None
+
+    def pages(self, path: str, **params: Any) -> list[Document]:
+        """All items of a list, page after page."""
+        items: list[Document] = []
+        cursor: str | None = None
+        while True:
+            page = self.get(path, cursor=cursor, **params)
+            items.extend(page["items"])
+            cursor = page.get("next")
+            if not cursor:
+                return items
+
+    def stream(self, path: str, *, last_event_id: str = "", **params: Any) -> Iterator[StreamEvent]:
+        """The messages of a server-sent stream until the server ends it."""
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        given = {key: value for key, value in params.items() if value is not None}
+        # The server sends a comment every few seconds: silence for longer means that it is gone.
+        timeout = httpx.Timeout(60.0, connect=5.0)
+        try:
+            with self._http.stream("GET", path, params=given, headers=headers, timeout=timeout) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _problem(answer.status_code, answer.text)
+                for message in EventSource(answer).iter_sse():
+                    yield StreamEvent(message.event, _json(message.data), message.id)
+        except (httpx.TransportError, SSEError) as error:
+            raise unreachable(self.url, error) from None
+
+
+def segment(text: str) -> str:
+    """A piece of a path, escaped: an id given by the user cannot reach another address."""
+    if not text or text in {".", ".."}:
+        raise CommandError(f"{text!r} is not an id", Exit.USAGE)
+    return quote(text, safe="")
+
+
+def unreachable(url: str, error: Exception) -> CommandError:
+    """Nobody answers at the address."""
+    return CommandError(
+        f"No server answers at {url} ({str(error) or type(error).__name__}).",
+        Exit.UNREACHABLE,
+        hint="Start one with `bace up`, or set BACE_URL to where yours listens.",
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise CommandError(
+            "The answer is not JSON: is BACE_URL the address of a bacepipe server?", Exit.FAILED
+        ) from None
+
+
+def _problem(status: int, text: str) -> ProblemError:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        document = {"title": f"the server answered {status} without a problem document"}
+    return ProblemError(status, document)
+
+
+def _exit_code(status: int, code: str) -> Exit:
+    if status in (401, 403):
+        return Exit.UNAUTHORISED
+    if status == 404 or code == "ambiguous_id":
+        return Exit.NOT_FOUND
+    if status in (400, 413, 415, 422):
+        return Exit.USAGE
+    return Exit.FAILED
+
+
+def _hint(status: int, code: str) -> str:
+    if status == 401:
+        return "Set BACE_TOKEN to a valid token. An administrator makes one with `bace token create`."
+    if status == 403:
+        return "This needs a token with another role: `bace token create --role …`."
+    if code == "ambiguous_id":
+        return "Give more characters of the id."
+    if status in (502, 503, 504):
+        return "Nothing was stored. Try again."
+    return ""
