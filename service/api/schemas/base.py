@@ -1,0 +1,52 @@
+"""What all answers and bodies share: units last in every name, times in epoch seconds (UTC), examples in all."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+RegionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="a region's name")]
+ProjectName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="a project's name")]
+GpuTypeName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="a GPU type's name")
+]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$", description="a name for people")]
+
+
+def example(document: dict[str, Any]) -> ConfigDict:
+    """The configuration of an answer that shows `document` in the OpenAPI description."""
+    return ConfigDict(
+        frozen=True,
+        from_attributes=True,
+        use_attribute_docstrings=True,
+        json_schema_extra={"examples": [document]},
+    )
+
+
+def body_example(document: dict[str, Any]) -> ConfigDict:
+    """The configuration of a request body: unknown fields are errors, NaN and infinity are no numbers."""
+    return ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        json_schema_extra={"examples": [document]},
+    )
+
+
+class Answer(BaseModel):
+    """What the server tells."""
+
+
+class Body(BaseModel):
+    """What a caller sends."""
+
+
+class Page(Answer, Generic[T]):
+    """A part of a list. `next` is the cursor of the part that follows; null at the end."""
+
+    items: list[T]
+    next: str | None = None

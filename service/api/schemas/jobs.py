@@ -1,0 +1,226 @@
+"""Jobs, and what they report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.api.schemas.base import Answer, example
+from service.api.schemas.placements import ALLOCATION, CHAIN, PLACEMENT, Allocation, ChainPart, Placement
+from service.api.schemas.reasons import REASON, Reason
+
+SPEC = {
+    "name": "gpt-small",
+    "project": "nlp",
+    "model": {
+        "layers": 6,
+        "hidden": 128,
+        "heads": 4,
+        "kv_heads": 4,
+        "head_dim": 32,
+        "ffn": 384,
+        "gated_mlp": True,
+        "vocab": 256,
+        "seq_len": 128,
+    },
+    "training": {"steps": 120, "micro_batch": 4, "micro_batches": 8, "dtype": "fp32"},
+    "parallelism": {"stages": 3},
+    "run": {"builtin": "gpt"},
+}
+ENERGY = {"total": 0.0131, "by_region": {"eu-west": 0.0088, "eu-north": 0.0043}}
+SPENT = {"electricity": 0.0024, "egress": 0.0, "rent": 0.0, "total": 0.0024}
+COST = {
+    **SPENT,
+    "by_region": {"eu-west": {"electricity": 0.0024, "egress": 0.0, "rent": 0.0, "total": 0.0024}},
+    "unpriced_entries": 0,
+}
+JOB = {
+    "job_id": "job-01kb9wzx7c2f4h6j8k0m2n4p6q",
+    "name": "gpt-small",
+    "project": "nlp",
+    "submitted_by": "token-01kb9wy00000000000000000",
+    "state": "running",
+    "priority": 50,
+    "submitted_at_s": 1764460795.1,
+    "first_started_at_s": 1764460804.2,
+    "finished_at_s": None,
+    "queue_position": None,
+    "reasons": [],
+    "stop_cause": None,
+    "cancel_requested": False,
+    "generation": 1,
+    "retries": 0,
+    "declared_steps": 120,
+    "reported_steps": 37,
+    "checkpoint_step": 30,
+    "checkpoint_uri": "file:///var/lib/bacepipe/checkpoints/nlp/job-01kb9wzx7c2f4h6j8k0m2n4p6q",
+    "chain": CHAIN,
+    "placement": PLACEMENT,
+    "why": "eu-west is cheapest now; eu-north is joined by the widest link",
+    "predicted_iteration_s": 0.84,
+    "measured_iteration_s": 0.88,
+    "first_loss": 5.55,
+    "last_loss": 3.91,
+    "queueing_s": 9.1,
+    "jct_s": None,
+    "energy_kwh": ENERGY,
+    "cost_usd": COST,
+    "allocations": [ALLOCATION],
+    "spec": SPEC,
+    "version": 7,
+}
+STEP = {
+    "step": 37,
+    "loss": 3.91,
+    "step_time_s": 0.88,
+    "tokens": 4096,
+    "generation": 1,
+    "at_s": 1764460841.0,
+}
+LOG_LINE = {
+    "seq": 1201,
+    "stage": 1,
+    "key": "alloc-01kb9x0d3v4m8q2r5t7w9y1z3b/1",
+    "line": 14,
+    "text": "step 37 loss 3.910",
+    "at_s": 1764460841.0,
+}
+VERDICT = {"region": "us-east", "verdict": "GpusExhausted", "detail": "2 GPUs free, 3 needed"}
+EXPLANATION = {
+    "job_id": "job-01kb9wzx7c2f4h6j8k0m2n4p6q",
+    "state": "queued",
+    "position": 3,
+    "queue_length": 17,
+    "reasons": [REASON],
+    "regions": [VERDICT],
+    "would_start": ["stages ≤ 6", "31 Gbps instead of 40 Gbps between eu-west and eu-north"],
+    "blocking_jobs": ["job-01kb9wxxxxxxxxxxxxxxxxxxxx"],
+}
+
+
+class Energy(Answer):
+    """Metered so far, kWh after PUE."""
+
+    model_config = example(ENERGY)
+
+    total: float
+    by_region: dict[str, float]
+
+
+class Spent(Answer):
+    """USD by kind. `total` is electricity + egress + rent as they were billed."""
+
+    model_config = example(SPENT)
+
+    electricity: float
+    egress: float
+    rent: float
+    total: float
+
+
+class Cost(Spent):
+    """Billed so far, from the ledger."""
+
+    model_config = example(COST)
+
+    by_region: dict[str, Spent]
+    unpriced_entries: int
+    """Ledger entries for which no price was known: they count with 0 USD."""
+
+
+class Job(Answer):
+    """A job: what was asked for (`spec`, completed) and what has become of it."""
+
+    model_config = example(JOB)
+
+    job_id: str
+    name: str
+    project: str
+    submitted_by: str
+    state: str
+    priority: int
+    submitted_at_s: float
+    first_started_at_s: float | None
+    finished_at_s: float | None
+    queue_position: int | None
+    """From 1, while it waits and a planning round has seen it."""
+    reasons: list[Reason]
+    """Why it waits, failed or was rejected."""
+    stop_cause: str | None
+    cancel_requested: bool
+    generation: int
+    """Of its last allocation; 0 before the first."""
+    retries: int
+    declared_steps: int
+    reported_steps: int
+    checkpoint_step: int
+    checkpoint_uri: str | None
+    chain: list[ChainPart]
+    """Of the last allocation; empty before the first."""
+    placement: Placement | None
+    why: str | None
+    predicted_iteration_s: float | None
+    measured_iteration_s: float | None
+    """Median of the last 50 steps of the generation, without its first."""
+    first_loss: float | None
+    last_loss: float | None
+    queueing_s: float | None
+    """First start − submission; up to now while it waits for its first start."""
+    jct_s: float | None
+    """Finish − submission."""
+    energy_kwh: Energy
+    cost_usd: Cost
+    allocations: list[Allocation]
+    spec: dict[str, Any]
+    version: int
+
+
+class Step(Answer):
+    """One training step (iteration) as it was reported. `loss` is null where it is not a number."""
+
+    model_config = example(STEP)
+
+    step: int
+    loss: float | None
+    step_time_s: float
+    tokens: int
+    generation: int
+    at_s: float
+
+
+class LogLine(Answer):
+    """A line that a process of the job wrote; `line` counts within that process, `seq` over all."""
+
+    model_config = example(LOG_LINE)
+
+    seq: int
+    stage: int
+    key: str
+    line: int
+    text: str
+    at_s: float
+
+
+class RegionVerdict(Answer):
+    """What a region answers to a job."""
+
+    model_config = example(VERDICT)
+
+    region: str
+    verdict: str
+    detail: str
+
+
+class Explanation(Answer):
+    """Why a job waits, and what would let it start."""
+
+    model_config = example(EXPLANATION)
+
+    job_id: str
+    state: str
+    position: int | None
+    queue_length: int
+    reasons: list[Reason]
+    regions: list[RegionVerdict]
+    would_start: list[str]
+    blocking_jobs: list[str]
+    """Ids of the caller's own project's jobs that hold what it needs; others are counted in the reasons."""

@@ -1,0 +1,103 @@
+"""A placement and the allocations that were made of them."""
+
+from __future__ import annotations
+
+from service.api.schemas.base import Answer, example
+
+SEGMENT = {"region": "eu-west", "gpu_type": "cpu-slot", "stages": 2, "gpus_per_stage": 1}
+CUT = {"src": "eu-west", "dst": "eu-north", "bandwidth_bps": 1e9, "latency_s": 0.012}
+CHAIN = [
+    {"region": "eu-west", "gpu_type": "cpu-slot", "stages": 2, "gpus": 2},
+    {"region": "eu-north", "gpu_type": "cpu-slot", "stages": 1, "gpus": 1},
+]
+PLACEMENT = {
+    "segments": [SEGMENT, {**SEGMENT, "region": "eu-north", "stages": 1}],
+    "cuts": [CUT],
+    "schedule": "1f1b",
+    "window": [3, 2, 1],
+}
+ALLOCATION = {
+    "allocation_id": "alloc-01kb9x0d3v4m8q2r5t7w9y1z3b",
+    "job_id": "job-01kb9wzx7c2f4h6j8k0m2n4p6q",
+    "job_name": "gpt-small",
+    "project": "nlp",
+    "generation": 1,
+    "state": "running",
+    "placement": PLACEMENT,
+    "chain": CHAIN,
+    "gpus": 3,
+    "why": "eu-west is cheapest now; eu-north is joined by the widest link",
+    "predicted_iteration_s": 0.84,
+    "first_step": 1,
+    "created_at_s": 1764460800.0,
+    "running_at_s": 1764460804.2,
+    "ended_at_s": None,
+}
+
+
+class Segment(Answer):
+    """Consecutive stages in one pool."""
+
+    model_config = example(SEGMENT)
+
+    region: str
+    gpu_type: str
+    stages: int
+    gpus_per_stage: int
+
+
+class Cut(Answer):
+    """A stage boundary that crosses regions; the bandwidth is granted in each of the two directions."""
+
+    model_config = example(CUT)
+
+    src: str
+    dst: str
+    bandwidth_bps: float
+    latency_s: float
+    """One way."""
+
+
+class Placement(Answer):
+    """The pipeline in order; `cuts` lie between the segments of different regions."""
+
+    model_config = example(PLACEMENT)
+
+    segments: list[Segment]
+    cuts: list[Cut]
+    schedule: str
+    window: list[int]
+    """Micro-batches in flight at most, for each stage."""
+
+
+class ChainPart(Answer):
+    """A region of the chain, in pipeline order."""
+
+    model_config = example(CHAIN[0])
+
+    region: str
+    gpu_type: str
+    stages: int
+    gpus: int
+
+
+class Allocation(Answer):
+    """A committed placement of one generation of a job: what it holds from `created_at_s` to `ended_at_s`."""
+
+    model_config = example(ALLOCATION)
+
+    allocation_id: str
+    job_id: str
+    job_name: str
+    project: str
+    generation: int
+    state: str
+    placement: Placement
+    chain: list[ChainPart]
+    gpus: int
+    why: str
+    predicted_iteration_s: float
+    first_step: int
+    created_at_s: float
+    running_at_s: float | None
+    ended_at_s: float | None

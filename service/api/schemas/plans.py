@@ -1,0 +1,69 @@
+"""A dry run: what would be decided about a job now."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from service.api.schemas.base import Answer, example
+from service.api.schemas.jobs import ENERGY, SPEC, SPENT, Energy, Spent
+from service.api.schemas.placements import CHAIN, PLACEMENT, ChainPart, Placement
+from service.api.schemas.reasons import Reason
+
+PLAN = {
+    "decision": "start",
+    "at_s": 1764460795.1,
+    "snapshot_version": 42,
+    "policy": "bace",
+    "position": None,
+    "queue_length": 1,
+    "reasons": [],
+    "why": "eu-west is cheapest now; eu-north is joined by the widest link",
+    "chain": CHAIN,
+    "placement": PLACEMENT,
+    "stages": 3,
+    "gpus": 3,
+    "iteration_s": 0.84,
+    "bubble_fraction": 0.21,
+    "usd_per_hour": {"electricity": 0.06, "egress": 0.0, "rent": 0.0, "total": 0.06},
+    "duration_s": 100.8,
+    "finish_at_s": 1764460895.9,
+    "cost_usd": SPENT,
+    "energy_kwh": ENERGY,
+    "unpriced_regions": [],
+    "job": SPEC,
+}
+
+
+class DryRun(Answer):
+    """`start`: it would start now, as told. `hold`: it would wait, for `reasons`. `reject`: it never could run.
+
+    Cost and finish hold if nothing else happens, at the prices known now (the last known one carried forward);
+    regions without a known price are named, and count with 0.
+    """
+
+    model_config = example(PLAN)
+
+    decision: Literal["start", "hold", "reject"]
+    at_s: float
+    snapshot_version: int
+    policy: str
+    position: int | None
+    """In the queue, if it would wait."""
+    queue_length: int
+    reasons: list[Reason]
+    why: str | None
+    chain: list[ChainPart]
+    placement: Placement | None
+    stages: int | None
+    gpus: int | None
+    iteration_s: float | None
+    bubble_fraction: float | None
+    """Share of the iteration in which the mean stage has nothing to compute."""
+    usd_per_hour: Spent | None
+    duration_s: float | None
+    finish_at_s: float | None
+    cost_usd: Spent | None
+    energy_kwh: Energy | None
+    unpriced_regions: list[str]
+    job: dict[str, Any]
+    """The job as the server completes it."""
