@@ -84,13 +84,16 @@ def request_cancel(session: Session, job_id: str, moment: Moment, rules: Rules) 
         raise ConflictError(f"job {job_id} has already {state.value}: there is nothing to cancel")
     if state is JobState.QUEUED:
         leader.capacity_changed(session)
-        changes = {
-            "cancel_requested": True,
-            "finished_at_s": moment.at_s,
-            "queue_position": None,
-            "reasons": [],
-        }
-        return move_job(session, job, JobState.CANCELLED, moment, **changes)
+        return move_job(
+            session,
+            job,
+            JobState.CANCELLED,
+            moment,
+            cancel_requested=True,
+            finished_at_s=moment.at_s,
+            queue_position=None,
+            reasons=[],
+        )
     jobs.change(session, job, cancel_requested=True)
     return advance(session, job_id, moment, rules)
 
