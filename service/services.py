@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from service.metrics import Metrics
 from service.ports import Bus, Clock, Compute, Db, Ids
 from service.settings import Settings
 from service.snapshots import SnapshotReader
@@ -20,3 +21,4 @@ class Services:
     bus: Bus
     compute: Compute
     snapshots: SnapshotReader = field(default_factory=SnapshotReader)
+    metrics: Metrics = field(default_factory=Metrics)
