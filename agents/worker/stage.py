@@ -1,0 +1,82 @@
+"""One stage of the model: its layers, initialised the same wherever the model is cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from agents.protocol import WorkerModel, WorkerPlan
+from agents.worker.model import Block, Embedding, Head
+from agents.worker.randomness import generator_for
+
+INITIAL_STD = 0.02
+
+
+class StageModule(nn.Module):
+    """The layers of one stage in order, by the names under which checkpoints know them.
+
+    The first stage takes tokens [b, s], the others the residual stream [b, s, h]; the last gives logits
+    [b, s, vocab], the others the stream.
+    """
+
+    def __init__(self, plan: WorkerPlan, stage: int, device: torch.device) -> None:
+        super().__init__()
+        stages = len(plan.layers_per_stage)
+        first_layer = sum(plan.layers_per_stage[:stage])
+        layers: dict[str, nn.Module] = {}
+        if stage == 0:
+            layers["embedding"] = Embedding(plan.model, stream_dtype(plan))
+        for layer in range(first_layer, first_layer + plan.layers_per_stage[stage]):
+            layers[layer_name(layer)] = Block(plan.model, plan.recompute)
+        if stage == stages - 1:
+            layers["head"] = Head(plan.model)
+        for name, module in layers.items():
+            _initialise(module, plan.seed, name, plan.model)
+        self.layers = nn.ModuleDict(layers).to(device)
+        self.device_type = device.type
+        self.half_precision = plan.dtype == "bf16"
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, dtype=torch.bfloat16, enabled=self.half_precision):
+            for layer in self.layers.values():
+                x = layer(x)
+        return x
+
+    def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """(`embedding` | `layer-0007` | `head`, its module), in pipeline order."""
+        yield from self.layers.items()
+
+
+def stream_dtype(plan: WorkerPlan) -> torch.dtype:
+    """What crosses a stage boundary: the residual stream, 4 bytes an element in fp32 and 2 in bf16."""
+    return torch.bfloat16 if plan.dtype == "bf16" else torch.float32
+
+
+def layer_name(layer: int) -> str:
+    """Name of transformer layer `layer` (from 0) in checkpoints."""
+    return f"layer-{layer:04d}"
+
+
+def boundary_example(plan: WorkerPlan, device: torch.device) -> Tensor:
+    """A tensor like those between stages. It asks for a gradient, as what is received must."""
+    shape = (plan.micro_batch, plan.model.seq_len, plan.model.hidden)
+    return torch.empty(shape, dtype=stream_dtype(plan), device=device, requires_grad=True)
+
+
+def _initialise(module: nn.Module, seed: int, name: str, model: WorkerModel) -> None:
+    """Normal weights from a generator of this layer's own, so that they do not depend on the stage it is in.
+
+    Projections back into the residual stream start smaller by √(2L), as each layer adds two of them (Radford
+    et al. 2019, section 2.3). Norms start at one.
+    """
+    generator = generator_for(seed, "weights", name)
+    with torch.no_grad():
+        for parameter_name, parameter in module.named_parameters():
+            if parameter.dim() < 2:
+                continue
+            into_stream = parameter_name in ("attention.output.weight", "mlp.down.weight")
+            std = INITIAL_STD / math.sqrt(2 * model.layers) if into_stream else INITIAL_STD
+            parameter.normal_(0.0, std, generator=generator)
