@@ -1,4 +1,4 @@
-"""Known models and GPUs by name. Names are matched in any case and without their punctuation.
+"""Known models and GPUs by name. Names are matched in any case; spaces, hyphens and underscores do not count.
 
 Model shapes are those that the authors published (papers and configuration files). Of the GPUs, peak (dense, bf16;
 fp16 where there is no bf16), memory, memory bandwidth, power and network are the vendors' data sheets; three
@@ -218,7 +218,7 @@ def _keys(known: Mapping[str, object], aliases: Mapping[str, str]) -> dict[str, 
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 
 def _dense(row: str) -> ModelShape:

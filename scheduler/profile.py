@@ -285,7 +285,8 @@ def least_window(work: Workload, stages: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16384)
 def _pace_s(work: Workload, gpu: GpuType, stages: int) -> float:
-    return sum(_forward_backward_s(work, gpu)) * max(_shares(work, split_layers(work.model, stages)))
+    share = max(_shares(work, split_layers(work.model, stages)))
+    return sum(each * share for each in _forward_backward_s(work, gpu))
 
 
 def _is_measured_on(work: Workload, gpu: GpuType) -> bool:
