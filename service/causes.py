@@ -39,33 +39,41 @@ NODE_LOST = "node-lost"
 START_TIMEOUT = "start-timeout"
 ENDED_EARLY = "ended-early"
 LEASE_EXPIRED = "lease-expired"
+AGENT_STOPPED = "agent-stopped"
+FORGOTTEN = "forgotten-by-agent"
 STAGE_DIED = "stage-died"
 STAGE_FAILED = "stage-failed"
 STAGE_ABORTED = "stage-aborted"
 FAILED_TO_START = ProcessState.FAILED_TO_START.value
 
-_KNOWN = (
-    Cause("port-taken", "PortTaken", 0, Kind.INFRASTRUCTURE, True, "the rendezvous port was taken"),
-    Cause("out-of-memory", "OutOfMemory", 1, Kind.MEMORY, False, "a stage ran out of memory"),
-    Cause("corpus-missing", "CorpusMissing", 2, Kind.USER_CODE, False, "the corpus is not on the node"),
-    Cause(FAILED_TO_START, "FailedToStart", 3, Kind.USER_CODE, True, "the command could not be executed"),
-    Cause(STAGE_DIED, "StageDied", 4, Kind.INFRASTRUCTURE, True, "a stage was killed"),
-    Cause(NODE_LOST, "NodeLost", 5, Kind.INFRASTRUCTURE, True, "a node was lost"),
-    Cause(LEASE_EXPIRED, "LeaseExpired", 6, Kind.INFRASTRUCTURE, True, "an agent's lease ran out"),
-    Cause(STAGE_FAILED, "StageFailed", 7, Kind.USER_CODE, True, "a stage ended with an error"),
-    Cause(STAGE_ABORTED, "StageAborted", 8, Kind.INFRASTRUCTURE, True, "a stage aborted"),
-    Cause(
-        "rendezvous-timeout",
-        "RendezvousTimeout",
-        9,
-        Kind.INFRASTRUCTURE,
-        True,
-        "the stages did not find each other",
-    ),
-    Cause(ENDED_EARLY, "EndedEarly", 10, Kind.USER_CODE, True, "a stage ended before the last step"),
-    Cause(START_TIMEOUT, "StartTimeout", 11, Kind.INFRASTRUCTURE, True, "the gang was not ready in time"),
+_INFRASTRUCTURE, _MEMORY, _USER = Kind.INFRASTRUCTURE, Kind.MEMORY, Kind.USER_CODE
+_IN_ORDER = (
+    ("port-taken", "PortTaken", _INFRASTRUCTURE, True, "the rendezvous port was taken"),
+    ("out-of-memory", "OutOfMemory", _MEMORY, False, "a stage ran out of memory"),
+    ("invalid-plan", "InvalidPlan", _USER, False, "the worker cannot execute the plan"),
+    ("corpus-missing", "CorpusMissing", _USER, False, "the corpus is not on the node"),
+    ("corpus-too-short", "CorpusTooShort", _USER, False, "the corpus is too short"),
+    ("corpus-differs", "CorpusDiffers", _USER, False, "the nodes hold different corpora"),
+    ("checkpoint-unusable", "CheckpointUnusable", _USER, False, "the checkpoint cannot be read"),
+    ("checkpoint-unwritable", "CheckpointUnwritable", _USER, True, "the checkpoint cannot be written"),
+    (FAILED_TO_START, "FailedToStart", _USER, True, "the command could not be executed"),
+    (STAGE_DIED, "StageDied", _INFRASTRUCTURE, True, "a stage was killed"),
+    (NODE_LOST, "NodeLost", _INFRASTRUCTURE, True, "a node was lost"),
+    ("supervisor-lost", "StageLost", _INFRASTRUCTURE, True, "a stage vanished with its supervisor"),
+    (FORGOTTEN, "StageForgotten", _INFRASTRUCTURE, True, "the agent knows nothing of a stage any more"),
+    (AGENT_STOPPED, "AgentStopped", _INFRASTRUCTURE, True, "an agent stopped its stages"),
+    (LEASE_EXPIRED, "LeaseExpired", _INFRASTRUCTURE, True, "an agent's lease ran out"),
+    (STAGE_FAILED, "StageFailed", _USER, True, "a stage ended with an error"),
+    (STAGE_ABORTED, "StageAborted", _INFRASTRUCTURE, True, "a stage aborted"),
+    ("peer-lost", "PeerLost", _INFRASTRUCTURE, True, "a stage lost its neighbour"),
+    ("rendezvous-timeout", "RendezvousTimeout", _INFRASTRUCTURE, True, "the stages did not find each other"),
+    (ENDED_EARLY, "EndedEarly", _USER, True, "the stages ended before the last step was reported"),
+    (START_TIMEOUT, "StartTimeout", _INFRASTRUCTURE, True, "the gang was not ready in time"),
 )
-CAUSES: Mapping[str, Cause] = MappingProxyType({cause.name: cause for cause in _KNOWN})
+"""From root to consequence: where several stages of a gang ended badly, the first of these is to blame."""
+CAUSES: Mapping[str, Cause] = MappingProxyType(
+    {entry[0]: Cause(entry[0], entry[1], rank, *entry[2:]) for rank, entry in enumerate(_IN_ORDER)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +100,17 @@ class Failure:
 
 def cause_of(process: ProcessRecord) -> Cause | None:
     """Why this process ended; None while it lives, when it was told to end, or when it ended well."""
+    known = CAUSES.get(process.cause or "")
     if process.state == LOST:
-        return CAUSES[NODE_LOST]
+        return known or CAUSES[NODE_LOST]
     if process.state == FAILED_TO_START:
         return CAUSES[FAILED_TO_START]
     if process.state == ProcessState.STOPPED:
-        return CAUSES[LEASE_EXPIRED] if process.desired else None
+        return (known or CAUSES[AGENT_STOPPED]) if process.desired else None
     if process.state != ProcessState.EXITED or process.exit_code == 0:
         return None
-    if process.cause is not None and process.cause in CAUSES:
-        return CAUSES[process.cause]
+    if known is not None:
+        return known
     if process.exit_code is not None and process.exit_code < 0:
         # A rank whose peer is gone often aborts in its communication library: that is a consequence.
         return CAUSES[STAGE_ABORTED if -process.exit_code == signal.SIGABRT else STAGE_DIED]

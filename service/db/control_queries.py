@@ -88,3 +88,14 @@ def last_process_end_s(session: Session, keys: Collection[str]) -> float | None:
             EventRow.kind == f"process.{ProcessState.EXITED}",
         )
     )
+
+
+def last_event_data(session: Session, object_kind: str, object_id: str) -> dict[str, Any]:
+    """What the newest committed event of an object says; empty if it has none."""
+    newest = (
+        select(EventRow.data)
+        .where(EventRow.object_kind == object_kind, EventRow.object_id == object_id)
+        .order_by(EventRow.seq.desc())
+        .limit(1)
+    )
+    return session.scalar(newest) or {}

@@ -1,0 +1,208 @@
+"""A heartbeat: report up, desired state down, in one transaction.
+
+1. the agent is alive, by the server's clock; nodes of its that were lost are back
+2. its reports are stored, each once
+3. what it says of its processes moves their rows
+4. the jobs of these processes make the moves that are due
+5. the answer is everything that should run on its nodes now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from agents.protocol import Heartbeat, HeartbeatReply, ProcessReport, ProcessState, StageProcess
+from scheduler.job import LIVE_JOB_STATES, JobState
+from service import progress, topics
+from service.agents_link import reports
+from service.causes import FORGOTTEN
+from service.db import agent_queries, control_queries
+from service.db.records import AgentRecord, ProcessRecord
+from service.db.repositories import cluster
+from service.errors import ForbiddenError, NotFoundError
+from service.lifecycle import (
+    ENDED_PROCESS_STATES,
+    LOST,
+    PENDING,
+    Moment,
+    NodeState,
+    can_move_process,
+    move_node,
+    move_process,
+)
+from service.progress import Rules
+from service.services import Services
+
+NEVER_STARTED = "never-started"
+MAX_DESIRED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a heartbeat came to."""
+
+    reports_stored: int
+    desired: tuple[StageProcess, ...]
+    forget: tuple[str, ...]
+    replan: bool
+    """Capacity or a job came back to planning."""
+
+
+async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> HeartbeatReply:
+    """Store a heartbeat, answer what should run, and wake whom it concerns.
+
+    Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token.
+    """
+    now_s = services.clock.now()
+    moment = Moment(now_s, beat.agent_id)
+    rules = Rules.of(services.settings)
+    stored = await services.db.run(
+        lambda session: store_heartbeat(session, beat, token_id=token_id, moment=moment, rules=rules)
+    )
+    services.metrics.heartbeats.inc()
+    if stored.replan:
+        await services.bus.publish(topics.PLANNING)
+    if beat.reports or beat.processes:
+        await services.bus.publish(topics.REPORTS)
+    return HeartbeatReply(
+        desired=list(stored.desired),
+        forget=list(stored.forget),
+        reports_stored=stored.reports_stored,
+        heartbeat_interval_s=services.settings.heartbeat_interval_s,
+        lease_s=services.settings.lease_s,
+        server_time_s=now_s,
+    )
+
+
+def store_heartbeat(
+    session: Session, beat: Heartbeat, *, token_id: str, moment: Moment, rules: Rules
+) -> Stored:
+    """The transaction of `heartbeat`."""
+    agent = _agent(session, beat.agent_id, token_id)
+    # 1. alive
+    nodes = cluster.nodes_of_agent(session, beat.agent_id)
+    back = [node for node in nodes if node.state == NodeState.LOST]
+    for node in back:
+        move_node(session, node, NodeState.READY, moment)
+    if back:
+        progress.reopen_rejected(session, moment)
+    # 2. reports
+    node_ids = {node.node_id for node in nodes}
+    live = {process.key: process for process in control_queries.live_processes_on(session, node_ids)}
+    named = {report.key for report in [*beat.processes, *beat.reports]} - live.keys()
+    older = agent_queries.processes_with_keys(session, named)
+    known = live | {key: process for key, process in older.items() if process.node_id in node_ids}
+    new = [report for report in beat.reports if report.seq > agent.reports_stored]
+    touched = reports.store(session, new, known, moment)
+    reports_stored = max([agent.reports_stored, *(report.seq for report in new)])
+    # 3. processes
+    moved = _move_processes(session, beat.processes, known, moment)
+    if _is_next(agent, beat):
+        moved |= _unmentioned(session, beat, live, moment)
+    cluster.change_agent(
+        session,
+        beat.agent_id,
+        boot_id=beat.boot_id,
+        reports_stored=reports_stored,
+        clock_offset_s=beat.clock_s - moment.at_s,
+        heartbeat_at_s=moment.at_s,
+    )
+    # 4. jobs
+    after = [progress.advance(session, job_id, moment, rules) for job_id in sorted(touched | moved)]
+    # 5. answer
+    return Stored(
+        reports_stored=reports_stored,
+        desired=_desired(session, node_ids),
+        forget=_forget(session, beat.processes, node_ids),
+        replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
+    )
+
+
+def _agent(session: Session, agent_id: str, token_id: str) -> AgentRecord:
+    agent = cluster.agent(session, agent_id)
+    if agent is None:
+        raise NotFoundError(f"agent {agent_id} has not joined: join first")
+    if agent.token_id != token_id:
+        raise ForbiddenError(f"agent {agent_id} joined with another token: join again with this one")
+    return agent
+
+
+def _is_next(agent: AgentRecord, beat: Heartbeat) -> bool:
+    """Whether the beat was sent after the last one that was stored, by the agent's own clock and life.
+
+    Only then does its silence about a process say anything: a beat that was delayed on the way does not know what has
+    been started since.
+    """
+    last_clock_s = agent.heartbeat_at_s + agent.clock_offset_s
+    return agent.boot_id == beat.boot_id and beat.clock_s > last_clock_s
+
+
+def _move_processes(
+    session: Session, told: list[ProcessReport], known: Mapping[str, ProcessRecord], moment: Moment
+) -> set[str]:
+    """Take over what the agent says; ids of the jobs concerned. Late and repeated news change nothing."""
+    jobs = set()
+    for report in told:
+        process = known.get(report.key)
+        if process is None:
+            continue
+        jobs.add(process.job_id)
+        if not can_move_process(process.state, report.state.value):
+            continue
+        move_process(
+            session,
+            process,
+            report.state.value,
+            moment,
+            data={"exit_code": report.exit_code, "cause": report.cause},
+            exit_code=report.exit_code,
+            cause=report.cause,
+            detail=report.detail,
+            last_lines=[line.replace("\x00", "\N{REPLACEMENT CHARACTER}") for line in report.last_lines],
+        )
+    return jobs
+
+
+def _unmentioned(
+    session: Session, beat: Heartbeat, live: Mapping[str, ProcessRecord], moment: Moment
+) -> set[str]:
+    """An agent names every process that it has: those it does not name it never started, or has lost."""
+    named = {report.key for report in beat.processes}
+    jobs = set()
+    for key in sorted(live.keys() - named):
+        process = live[key]
+        if process.state in ENDED_PROCESS_STATES:
+            continue
+        if process.state == PENDING:
+            if process.desired:
+                continue  # it will be told of it in this answer
+            move_process(session, process, ProcessState.STOPPED.value, moment, cause=NEVER_STARTED)
+        else:
+            move_process(session, process, LOST, moment, cause=FORGOTTEN)
+        jobs.add(process.job_id)
+    return jobs
+
+
+def _desired(session: Session, node_ids: set[str]) -> tuple[StageProcess, ...]:
+    wanted = [
+        process
+        for process in control_queries.live_processes_on(session, node_ids)
+        if process.desired and process.state not in ENDED_PROCESS_STATES
+    ]
+    return tuple(StageProcess.model_validate(process.launch) for process in wanted[:MAX_DESIRED])
+
+
+def _forget(session: Session, told: list[ProcessReport], node_ids: set[str]) -> tuple[str, ...]:
+    """Ends that are stored, and keys that never were this agent's to run, once they have ended."""
+    ended = [report.key for report in told if report.state.value in ENDED_PROCESS_STATES]
+    stored = agent_queries.processes_with_keys(session, ended)
+    return tuple(
+        key
+        for key in ended
+        if key not in stored
+        or stored[key].node_id not in node_ids
+        or stored[key].state in ENDED_PROCESS_STATES
+    )
