@@ -21,8 +21,6 @@ MAX_VALUE_SHOWN = 80
 
 MAX_PRICE_POINTS = 20_000
 """Of one import."""
-MAX_WAITING_JOBS = 20_000
-"""Of all projects together: beyond it a submission is refused, not queued without end."""
 
 STREAM_BATCH = 500
 """Events or log lines that a stream reads at a time."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from scheduler.job import FINAL_JOB_STATES, JobState
+from scheduler.job import JobState
 from service.db.reader import Reader
 from service.db.records import JobRecord
 from service.db.scope import Scope, changed
@@ -66,17 +66,20 @@ def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]
     )
 
 
-def count_by_state(session: Session, scope: Scope) -> dict[str, int]:
-    rows = session.execute(
-        select(JobRow.state, func.count()).where(scope.of(JobRow.project)).group_by(JobRow.state)
-    )
+def names(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    """Name of each of these jobs."""
+    rows = session.execute(select(JobRow.job_id, JobRow.name).where(JobRow.job_id.in_(job_ids)))
     return dict(rows.tuples().all())
 
 
-def unfinished(session: Session) -> int:
-    """Jobs of every project that have not come to their end."""
-    finished = [state.value for state in FINAL_JOB_STATES]
-    return session.scalar(select(func.count()).where(JobRow.state.not_in(finished))) or 0
+def count_by_state(session: Session, scope: Scope) -> dict[tuple[str, str], int]:
+    """(project, state) → how many."""
+    rows = session.execute(
+        select(JobRow.project, JobRow.state, func.count())
+        .where(scope.of(JobRow.project))
+        .group_by(JobRow.project, JobRow.state)
+    )
+    return {(project, state): count for project, state, count in rows}
 
 
 def change(session: Session, job: JobRecord, **values: Any) -> bool:

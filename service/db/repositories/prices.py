@@ -27,6 +27,10 @@ def series(session: Session, *, kind: str | None = None, region: str | None = No
     return _series.all(session, *where, order_by=subject)
 
 
+def get(session: Session, series_id: str) -> SeriesRecord | None:
+    return _series.first(session, PriceSeriesRow.series_id == series_id)
+
+
 def find(session: Session, kind: str, region: str, gpu_type: str, dst: str) -> SeriesRecord | None:
     return _series.first(
         session,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -39,24 +36,14 @@ def last_steps(session: Session, job_id: str, generation: int, count: int) -> li
     )
 
 
-def ends(session: Session, job_ids: Collection[str]) -> dict[str, tuple[StepRecord, StepRecord]]:
-    """The first and the last reported step of each job that has any."""
-    bounds = (
-        select(StepRow.job_id, func.min(StepRow.step).label("low"), func.max(StepRow.step).label("high"))
-        .where(StepRow.job_id.in_(job_ids))
-        .group_by(StepRow.job_id)
-        .subquery()
-    )
-    found = _steps.fetch(
-        session,
-        _steps.select(StepRow.step.in_((bounds.c.low, bounds.c.high)))
-        .join(bounds, bounds.c.job_id == StepRow.job_id)
-        .order_by(StepRow.step),
-    )
-    result: dict[str, tuple[StepRecord, StepRecord]] = {}
-    for step in found:
-        result[step.job_id] = (result.get(step.job_id, (step, step))[0], step)
-    return result
+def first_step(session: Session, job_id: str) -> StepRecord | None:
+    """The first step of a job's series."""
+    return _steps.first(session, StepRow.job_id == job_id, order_by=[StepRow.step])
+
+
+def last_step(session: Session, job_id: str) -> StepRecord | None:
+    """The last step of a job's series."""
+    return _steps.first(session, StepRow.job_id == job_id, order_by=[StepRow.step.desc()])
 
 
 def log_lines(

@@ -1,0 +1,71 @@
+"""A job as a caller sends it: parsed, completed, and refused with every reason at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from scheduler.spec.issues import FieldIssue, SpecError, show
+from scheduler.spec.job import JobDocument, parse_job
+from scheduler.spec.support import unsupported
+from service import limits
+from service.access import Principal
+from service.db.tables import SHARED_PROJECT
+from service.errors import FieldError, ForbiddenError, InvalidInputError
+
+UNSUPPORTED = "unsupported"
+
+
+def parse(document: dict[str, Any], principal: Principal, *, max_grace_s: float) -> JobDocument:
+    """The job, in the caller's project.
+
+    Raises InvalidInputError with every field that is wrong or that this version cannot honour, ForbiddenError for a
+    project that is not the caller's.
+    """
+    if principal.project != SHARED_PROJECT:
+        document = {"project": principal.project, **document}
+    try:
+        job = parse_job(document)
+    except SpecError as error:
+        raise refusal(error.issues) from None
+    if not principal.scope.covers(job.project):
+        raise ForbiddenError(
+            f"project: {show(job.project)} is not this token's project ({principal.project})",
+            errors=(FieldError("/project", f"expected {principal.project}", value=job.project),),
+        )
+    issues = unsupported(job)
+    if issues:
+        raise refusal(issues, code=UNSUPPORTED)
+    if job.stop.grace > max_grace_s:
+        expected = f"at most {max_grace_s:g} seconds (BACE_MAX_STOP_GRACE_S of this server)"
+        raise refusal([FieldIssue("/stop/grace", job.stop.grace, expected)])
+    return job
+
+
+def check_regions(job: JobDocument, regions: Iterable[str]) -> None:
+    """Raises InvalidInputError for a pattern that no region there is has ever matched: most likely a slip."""
+    known = sorted(regions)
+    there_are = f"there are {', '.join(known)}" if known else "there is none yet: start an agent in it first"
+    issues = [
+        FieldIssue(
+            f"/placement/regions/{index}", pattern, f"a region, or a pattern that fits one: {there_are}"
+        )
+        for index, pattern in enumerate(job.placement.regions)
+        if not any(fnmatchcase(name, pattern) for name in known)
+    ]
+    if issues:
+        raise refusal(issues)
+
+
+def refusal(issues: Iterable[FieldIssue], code: str = "invalid") -> InvalidInputError:
+    """All issues as one error."""
+    shown = list(issues)[: limits.MAX_ERRORS_SHOWN]
+    fields = ", ".join(issue.field for issue in shown)
+    verb = "this version cannot honour" if code == UNSUPPORTED else "not valid"
+    return InvalidInputError(
+        f"{verb}: {fields}",
+        errors=tuple(
+            FieldError(issue.pointer, f"expected {issue.expected}", code, issue.value) for issue in shown
+        ),
+    )

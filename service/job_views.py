@@ -1,0 +1,187 @@
+"""A job as people look at it: its row, with its chain, what it reported and what it cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from service.db.records import AllocationRecord, JobRecord, StepRecord
+from service.db.repositories import allocations, ledger, reports
+from service.db.repositories.ledger import Spent
+from service.db.scope import EVERYTHING
+
+STEPS_OF_THE_MEDIAN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPart:
+    """Consecutive stages in one pool; neighbouring segments of one pool are one part."""
+
+    region: str
+    gpu_type: str
+    stages: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationView:
+    """An allocation with its chain and the name of its job."""
+
+    allocation: AllocationRecord
+    job_name: str
+    chain: tuple[ChainPart, ...]
+    gpus: int
+
+
+@dataclass(slots=True)
+class SpentView:
+    """USD by kind."""
+
+    electricity: float = 0.0
+    egress: float = 0.0
+    rent: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.electricity + self.egress + self.rent
+
+    def add(self, kind: str, amount_usd: float) -> None:
+        """Kinds that are not money (carbon) are left out."""
+        if kind in ("electricity", "egress", "rent"):
+            setattr(self, kind, getattr(self, kind) + amount_usd)
+
+
+@dataclass(slots=True)
+class CostView(SpentView):
+    """The sum, and its parts by region."""
+
+    by_region: dict[str, SpentView] = field(default_factory=dict)
+    unpriced_entries: int = 0
+
+
+@dataclass(slots=True)
+class EnergyView:
+    """kWh after PUE."""
+
+    by_region: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        return sum(self.by_region.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Everything that is told of a job."""
+
+    job: JobRecord
+    allocations: tuple[AllocationView, ...]
+    measured_iteration_s: float | None
+    first_loss: float | None
+    last_loss: float | None
+    queueing_s: float | None
+    jct_s: float | None
+    energy_kwh: EnergyView
+    cost_usd: CostView
+
+    @property
+    def last(self) -> AllocationView | None:
+        """The allocation of the current or last generation."""
+        return self.allocations[-1] if self.allocations else None
+
+
+def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> list[JobView]:
+    """Views of jobs that the caller may see, in the same order."""
+    ids = [record.job_id for record in records]
+    generations: dict[str, list[AllocationRecord]] = defaultdict(list)
+    for allocation in allocations.of_jobs(session, EVERYTHING, ids):
+        generations[allocation.job_id].append(allocation)
+    spent: dict[str, list[Spent]] = defaultdict(list)
+    for entry in ledger.spent_by_jobs(session, ids):
+        spent[entry.job_id].append(entry)
+    return [
+        _view(session, record, generations[record.job_id], spent[record.job_id], now_s) for record in records
+    ]
+
+
+def view_allocation(allocation: AllocationRecord, job_name: str) -> AllocationView:
+    """An allocation with its chain."""
+    chain = chain_of(allocation.placement)
+    return AllocationView(allocation, job_name, chain, sum(part.gpus for part in chain))
+
+
+def chain_of(placement: dict[str, Any]) -> tuple[ChainPart, ...]:
+    """The chain of a placement document, in pipeline order."""
+    parts: list[ChainPart] = []
+    for segment in placement["segments"]:
+        part = ChainPart(
+            region=segment["region"],
+            gpu_type=segment["gpu_type"],
+            stages=segment["stages"],
+            gpus=segment["stages"] * segment["gpus_per_stage"],
+        )
+        last = parts[-1] if parts else None
+        if last is not None and (last.region, last.gpu_type) == (part.region, part.gpu_type):
+            part = ChainPart(part.region, part.gpu_type, last.stages + part.stages, last.gpus + part.gpus)
+            parts.pop()
+        parts.append(part)
+    return tuple(parts)
+
+
+def _view(
+    session: Session,
+    job: JobRecord,
+    generations: Sequence[AllocationRecord],
+    spent: Sequence[Spent],
+    now_s: float,
+) -> JobView:
+    newest = first = None
+    measured_s = None
+    if job.reported_steps:
+        first = reports.first_step(session, job.job_id)
+        newest = reports.last_step(session, job.job_id)
+        measured_s = _measured_iteration_s(session, generations)
+    started = job.first_started_at_s
+    waited_until = started if started is not None else (job.finished_at_s or now_s)
+    energy, cost = _spent(spent)
+    return JobView(
+        job=job,
+        allocations=tuple(view_allocation(allocation, job.name) for allocation in generations),
+        measured_iteration_s=measured_s,
+        first_loss=first.loss if first else None,
+        last_loss=newest.loss if newest else None,
+        queueing_s=max(0.0, waited_until - job.submitted_at_s),
+        jct_s=None if job.finished_at_s is None else max(0.0, job.finished_at_s - job.submitted_at_s),
+        energy_kwh=energy,
+        cost_usd=cost,
+    )
+
+
+def _measured_iteration_s(session: Session, generations: Sequence[AllocationRecord]) -> float | None:
+    """Median of the last steps of the last generation that reported any; its first, a warm-up, only if alone."""
+    for allocation in reversed(generations):
+        steps = reports.last_steps(session, allocation.job_id, allocation.generation, STEPS_OF_THE_MEDIAN)
+        if steps:
+            return median(step.step_time_s for step in _without_warm_up(steps, allocation.first_step))
+    return None
+
+
+def _without_warm_up(steps: Sequence[StepRecord], first_step: int) -> Sequence[StepRecord]:
+    warm = [step for step in steps if step.step > first_step]
+    return warm or steps
+
+
+def _spent(entries: Sequence[Spent]) -> tuple[EnergyView, CostView]:
+    energy, cost = EnergyView(), CostView()
+    for entry in entries:
+        if entry.kind == "electricity":
+            energy.by_region[entry.region] = energy.by_region.get(entry.region, 0.0) + entry.quantity
+        cost.add(entry.kind, entry.amount_usd)
+        cost.by_region.setdefault(entry.region, SpentView()).add(entry.kind, entry.amount_usd)
+        cost.unpriced_entries += entry.unpriced
+    return energy, cost

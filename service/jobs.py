@@ -1,0 +1,216 @@
+"""What can be done with a job: submit, look, cancel. One function a verb."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from scheduler.job import JobState
+from scheduler.reasons import ReasonCode
+from scheduler.spec.job import JobDocument
+from service import cursors, job_input, topics
+from service.access import Principal
+from service.db.records import EventRecord, IdempotencyRecord, JobRecord
+from service.db.repositories import access, cluster, events, jobs
+from service.db.scope import Scope
+from service.errors import (
+    AmbiguousIdError,
+    ConflictError,
+    IdempotencyMismatchError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+from service.job_views import JobView, view_jobs
+from service.lifecycle import Moment, record_birth
+from service.progress import Rules, request_cancel
+from service.services import Services
+
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_AMBIGUOUS_SHOWN = 5
+_PENDING = {
+    "code": ReasonCode.PLAN_PENDING.value,
+    "detail": "accepted; the next planning round has not looked at it yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job, and whether it had been submitted before under the same key."""
+
+    view: JobView
+    replayed: bool
+
+
+async def submit(
+    services: Services, principal: Principal, document: dict[str, Any], idempotency_key: str | None
+) -> Submitted:
+    """Stores a job durably; it waits from then on. The same key and body again give the same job.
+
+    Raises InvalidInputError, ForbiddenError, or IdempotencyMismatchError for a key used with another body.
+    """
+    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
+    now_s = services.clock.now()
+    record = _new_job(parsed, services.ids.new("job"), principal, now_s)
+    fingerprint = fingerprint_of(document)
+
+    def work(session: Session) -> Submitted:
+        if idempotency_key is not None:
+            first = _claim(session, record, idempotency_key, fingerprint)
+            if first is not None:
+                return Submitted(view_jobs(session, [first], now_s)[0], replayed=True)
+        if parsed.placement.regions:
+            job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
+        access.ensure_project(session, record.project, now_s)
+        jobs.add(session, record)
+        record_birth(
+            session,
+            "job",
+            record.job_id,
+            record.state,
+            record.project,
+            principal.moment(now_s),
+            name=record.name,
+        )
+        return Submitted(view_jobs(session, [record], now_s)[0], replayed=False)
+
+    submitted = await services.db.run(work)
+    if not submitted.replayed:
+        await services.bus.publish(topics.PLANNING)
+    return submitted
+
+
+async def show(services: Services, principal: Principal, job_id: str) -> JobView:
+    """One job, by its id or a prefix that fits no other. Raises NotFoundError, AmbiguousIdError."""
+    now_s = services.clock.now()
+    return await services.db.read(
+        lambda session: view_jobs(session, [find(session, principal.scope, job_id)], now_s)[0]
+    )
+
+
+async def list_page(
+    services: Services,
+    principal: Principal,
+    *,
+    project: str | None,
+    states: Collection[str],
+    cursor: str | None,
+    limit: int,
+) -> tuple[list[JobView], str | None]:
+    """Newest first, and the cursor of what follows."""
+    before = cursors.decode(cursor)
+    now_s = services.clock.now()
+
+    def work(session: Session) -> list[JobView]:
+        scope = principal.scope.narrowed(project)
+        records = jobs.page(session, scope, states=states, before=before, limit=limit + 1)
+        return view_jobs(session, records, now_s)
+
+    views = await services.db.read(work)
+    if len(views) <= limit:
+        return views, None
+    last = views[limit - 1].job
+    return views[:limit], cursors.encode(last.submitted_at_s, last.job_id)
+
+
+async def cancel(services: Services, principal: Principal, job_id: str, version: int | None) -> JobView:
+    """Ends a job: at once if it waits, after its stages have stopped if it runs. Again changes nothing.
+
+    Raises NotFoundError, ConflictError for a job that has ended otherwise, PreconditionFailedError if `version` is
+    given and not the current one.
+    """
+    now_s = services.clock.now()
+    rules = Rules.of(services.settings)
+
+    def work(session: Session) -> JobView:
+        job = find(session, principal.scope, job_id)
+        if version is not None and version != job.version:
+            raise PreconditionFailedError(f"job {job.job_id} is at version {job.version}, not {version}")
+        cancelled = request_cancel(session, job.job_id, Moment(now_s, principal.token_id), rules)
+        return view_jobs(session, [cancelled], now_s)[0]
+
+    view = await services.db.run(work)
+    await services.bus.publish(topics.PLANNING)
+    return view
+
+
+async def history(
+    services: Services, principal: Principal, job_id: str, after: int, limit: int
+) -> list[EventRecord]:
+    """What happened to a job, oldest first, after an event's number."""
+
+    def work(session: Session) -> list[EventRecord]:
+        job = find(session, principal.scope, job_id)
+        return events.after(session, principal.scope, after, limit, object_kind="job", object_id=job.job_id)
+
+    return await services.db.read(work)
+
+
+def find(session: Session, scope: Scope, text: str) -> JobRecord:
+    """The one visible job with that id or id prefix. Raises NotFoundError, AmbiguousIdError."""
+    if not _ID.fullmatch(text):
+        raise NotFoundError("there is no job with such an id: ids are made of a-z, 0-9 and -")
+    exact = jobs.get(session, scope, text)
+    if exact is not None:
+        return exact
+    found = jobs.with_prefix(session, scope, text, _AMBIGUOUS_SHOWN)
+    if not found:
+        raise NotFoundError(f"there is no job {text}: `bace jobs` shows those there are")
+    if len(found) > 1:
+        ids = [job.job_id for job in found]
+        raise AmbiguousIdError(f"more than one job begins with {text}: {', '.join(ids)} …", candidates=ids)
+    return found[0]
+
+
+def fingerprint_of(document: dict[str, Any]) -> str:
+    """SHA-256 of a body, whatever the order of its keys."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _claim(session: Session, record: JobRecord, key: str, fingerprint: str) -> JobRecord | None:
+    """The job that was submitted under the key before; None if the key is now this one's."""
+    claim = IdempotencyRecord(record.project, key, fingerprint, record.job_id, record.submitted_at_s)
+    if access.remember_answer(session, claim):
+        return None
+    before = access.answered_before(session, record.project, key)
+    if before is None:
+        raise ConflictError("the Idempotency-Key is in use by a submission that has not ended: try again")
+    if before.fingerprint != fingerprint:
+        raise IdempotencyMismatchError(
+            f"this Idempotency-Key was used for job {before.job_id} with another body: use a new key for a new job"
+        )
+    return jobs.get(session, Scope(record.project), before.job_id)
+
+
+def _new_job(parsed: JobDocument, job_id: str, principal: Principal, now_s: float) -> JobRecord:
+    return JobRecord(
+        job_id=job_id,
+        project=parsed.project,
+        name=parsed.name,
+        submitted_by=principal.token_id,
+        spec=parsed.completed(),
+        state=JobState.QUEUED.value,
+        priority=parsed.priority,
+        submitted_at_s=now_s,
+        first_started_at_s=None,
+        finished_at_s=None,
+        declared_steps=parsed.training.steps,
+        reported_steps=0,
+        checkpoint_step=0,
+        checkpoint_uri=parsed.checkpoint.uri,
+        checkpoint_regions=[],
+        generation=0,
+        retries=0,
+        not_before_s=0.0,
+        cancel_requested=False,
+        stop_cause=None,
+        reasons=[_PENDING],
+        queue_position=None,
+        version=1,
+    )
