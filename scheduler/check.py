@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from scheduler.cluster import Cluster, LinkKey, PoolKey
+from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
 from scheduler.placement import Placement
 from scheduler.plan import Hold, Plan, Reject, Start
@@ -168,7 +169,12 @@ def _memory(cluster: Cluster, spec: JobSpec, start: Start) -> Iterator[Violation
     gpus = [gpu for gpu in types if gpu is not None]
     if len(gpus) < len(types) or placement.stages > spec.model.layers:
         return  # told by the rules on GPUs and on the gang
-    for stage, (profile, gpu) in enumerate(zip(stage_profiles(spec, gpus), gpus, strict=True)):
+    try:
+        profiles = stage_profiles(spec, gpus)
+    except InvalidValueError as error:  # its measured profile lacks one of the types
+        yield Violation(start.job_id, Rule.MEMORY, str(error))
+        return
+    for stage, (profile, gpu) in enumerate(zip(profiles, gpus, strict=True)):
         window, most = placement.window[stage], in_flight_limit(profile, gpu)
         if window > most:
             yield Violation(

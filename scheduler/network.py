@@ -29,6 +29,7 @@ class Topology:
     """What of a cluster does not change with its load: names in order, capacities in whole units, latencies."""
 
     __slots__ = (
+        "__weakref__",
         "cluster",
         "downlink_bps",
         "link_bps",

@@ -1,0 +1,196 @@
+"""The baselines of the paper: one region (LCF, LDF, FIFO), and several without care for bandwidth (CR-LCF, CR-LDF).
+
+All cap a job at K* as BACE-Pipe does. Of a region with several GPU types they use one. A cut of the CR policies
+is granted what it needs or what there is (they do not ask whether that keeps up), but not less than a tenth of
+what it needs: `LEAST_SHARE` is ours, and spares them chains that would never end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from scheduler.allocator import Offer, Share
+from scheduler.network import Bandwidth, Residual
+from scheduler.options import Candidate, Demand
+from scheduler.pathfinder import find_path
+from scheduler.policies.proposal import (
+    Proposal,
+    cuts_sentence,
+    prices_sentence,
+    sentence,
+    stages_sentence,
+)
+from scheduler.policies.world import World
+
+LEAST_SHARE: Final = 0.1
+"""Of what a cut needs, the least that the CR policies accept."""
+
+Taste = Callable[[Offer], tuple[object, ...]]
+"""Sort key of offers: the first is liked best."""
+
+
+def cheapest(offer: Offer) -> tuple[object, ...]:
+    """Price × PUE × power, then more free slots, then the name."""
+    return (*offer.rate.key, -offer.slots, offer.pool)
+
+
+def most_free(offer: Offer) -> tuple[object, ...]:
+    """Free slots, then the price, then the name."""
+    return (-offer.slots, *offer.rate.key, offer.pool)
+
+
+def place_lcf(demand: Demand, world: World) -> Proposal | None:
+    """Least cost first: the cheapest region that holds the job."""
+    return _place_alone(demand, world, cheapest, "the cheapest region that has room for it")
+
+
+def place_ldf(demand: Demand, world: World) -> Proposal | None:
+    """The region with the most free GPUs."""
+    return _place_alone(demand, world, most_free, "the region with the most free GPUs")
+
+
+def _place_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Proposal | None:
+    choices = [
+        (taste(offer), number, offer)
+        for number, candidate in enumerate(_single_types(demand))
+        for offer in world.offers(demand, candidate)
+        if offer.slots >= candidate.stage_counts.floor
+    ]
+    for _, number, offer in sorted(choices):
+        candidate = demand.candidates[number]
+        for index in range(min(candidate.cap, candidate.stage_counts.index(offer.slots)), -1, -1):
+            shares = ((offer.pool, candidate.stage_counts.counts[index]),)
+            evaluation = world.place(demand, shares, lambda _crossings, _need: None)
+            if evaluation is not None:
+                why = sentence(
+                    stages_sentence(candidate, evaluation),
+                    f"in {offer.region}, {praise}",
+                    prices_sentence(world, [offer.region]),
+                )
+                return Proposal(evaluation, why)
+    return None
+
+
+def _single_types(demand: Demand) -> Iterator[Candidate]:
+    return (each for each in demand.candidates if len(each.stage_counts.gpu_types) == 1)
+
+
+def place_cr_lcf(demand: Demand, world: World) -> Proposal | None:
+    """Several regions by ascending price."""
+    return _place_across(demand, world, _by_price, "regions by ascending price")
+
+
+def place_cr_ldf(demand: Demand, world: World) -> Proposal | None:
+    """Several regions by capacity, and of equals the one with the widest link."""
+    return _place_across(demand, world, _by_capacity, "regions by free GPUs and bandwidth")
+
+
+Following = Callable[[Sequence[Offer], int, Mapping[Offer, Bandwidth]], list[Offer]]
+"""(offers, slots still wanted, bandwidth from the chain's end to each) -> the offers in order of taste."""
+
+
+def _by_price(offers: Sequence[Offer], _wanted: int, _width: Mapping[Offer, Bandwidth]) -> list[Offer]:
+    return sorted(offers, key=cheapest)
+
+
+def _by_capacity(offers: Sequence[Offer], wanted: int, width: Mapping[Offer, Bandwidth]) -> list[Offer]:
+    return sorted(offers, key=lambda each: (-min(wanted, each.slots), -width[each], most_free(each)))
+
+
+def _place_across(demand: Demand, world: World, following: Following, praise: str) -> Proposal | None:
+    """The first chain in order of taste that holds the job; a region that cannot be joined is left out."""
+    for candidate in _single_types(demand):
+        offers = world.offers(demand, candidate)
+        for start in following(offers, candidate.most, dict.fromkeys(offers, math.inf)):
+            chain = _chain(demand, candidate, world, offers, start, following)
+            index = min(candidate.cap, candidate.stage_counts.index(sum(offer.slots for offer in chain)))
+            if index < 0:
+                continue
+            shares = _fill(chain, candidate.stage_counts.counts[index])
+            evaluation = world.place(
+                demand, shares, lambda crossings, need: _grant(world.residual, crossings, need)
+            )
+            if evaluation is not None:
+                why = sentence(
+                    stages_sentence(candidate, evaluation),
+                    f"over {evaluation.placement.describe()}: {praise}",
+                    cuts_sentence(evaluation),
+                    prices_sentence(world, evaluation.placement.regions),
+                )
+                return Proposal(evaluation, why)
+    return None
+
+
+def _chain(
+    demand: Demand,
+    candidate: Candidate,
+    world: World,
+    offers: Sequence[Offer],
+    start: Offer,
+    following: Following,
+) -> list[Offer]:
+    """Regions one after the other, until there is room for K* stages."""
+    need = candidate.stage_counts.need_bps[candidate.cap]
+    chain = [start]
+    while len(chain) < demand.max_regions:
+        wanted = candidate.most - sum(offer.slots for offer in chain)
+        if wanted <= 0:
+            break
+        names = [offer.region for offer in chain]
+        widths = {
+            offer: granted[-1]
+            for offer in offers
+            if offer.region not in names
+            and (granted := _grant(world.residual, [*pairwise(names), (names[-1], offer.region)], need))
+        }
+        if not widths:
+            break
+        chain.append(following(list(widths), wanted, widths)[0])
+    return chain
+
+
+def _fill(chain: Sequence[Offer], stages: int) -> tuple[Share, ...]:
+    """The first region as full as it gets, then the next."""
+    shares: list[Share] = []
+    for offer in chain:
+        here = min(offer.slots, stages)
+        if here:
+            shares.append((offer.pool, here))
+        stages -= here
+    return tuple(shares)
+
+
+def _grant(residual: Residual, crossings: Sequence[tuple[str, str]], need: int) -> list[int] | None:
+    """For each cut in turn what it needs, or what the cuts before it leave; None below the least share."""
+    used: dict[str, int] = {}
+    granted = []
+    for a, b in crossings:
+        left = min(
+            need,
+            residual.own_pair_bps(a, b),
+            residual.access_bps(a) - used.get(a, 0),
+            residual.access_bps(b) - used.get(b, 0),
+        )
+        if left < max(1, LEAST_SHARE * need):
+            return None
+        here = int(left)
+        granted.append(here)
+        for region in (a, b):
+            used[region] = used.get(region, 0) + here
+    return granted
+
+
+def could_ever_cross(demand: Demand, world: World) -> bool:
+    """Whether some chain would hold the job in whatever order prices may put the regions, on what is free there."""
+    for candidate in _single_types(demand):
+        counts = candidate.stage_counts
+        needs = tuple(max(1, math.ceil(LEAST_SHARE * need)) for need in counts.need_bps)
+        eased = replace(counts, need_bps=needs)
+        offers = world.offers(demand, candidate)
+        if find_path(eased, candidate.cap, demand.max_regions, offers, world.residual, world.seed):
+            return True
+    return False

@@ -1,0 +1,60 @@
+"""A placement that a policy proposes for a job, with the sentence that tells the user why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.evaluate import Evaluation
+from scheduler.options import Candidate
+from scheduler.policies.world import World
+from scheduler.units import format_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Where a job would go, and in words why there."""
+
+    evaluation: Evaluation
+    why: str
+
+
+def stages_sentence(candidate: Candidate, evaluation: Evaluation) -> str:
+    """How many stages, and why not more."""
+    stages = evaluation.placement.stages
+    if stages == candidate.most:
+        return f"{plural(stages, 'stage')}, the most it may have on this cluster (K*)"
+    return f"{plural(stages, 'stage')} of at most {candidate.most}: what can be had now"
+
+
+def cuts_sentence(evaluation: Evaluation) -> str | None:
+    """What every cut is granted; None inside one region."""
+    cuts = evaluation.placement.cuts
+    if not cuts:
+        return None
+    least = min(cut.bandwidth_bps for cut in cuts)
+    return f"each cut is granted at least {format_bandwidth(least)} in both directions"
+
+
+def prices_sentence(world: World, regions: Iterable[str]) -> str:
+    """The prices of now in the regions that were chosen, and which of them nobody knows."""
+    told = []
+    for region in regions:
+        price = world.prices_usd_per_kwh[region]
+        pue = world.cluster.regions[region].pue
+        if price is None:
+            told.append(f"the price in {region} is unknown, so it came last")
+        else:
+            told.append(f"{region} {price:.4g} $/kWh × PUE {pue:.3g}")
+    return ", ".join(told)
+
+
+def sentence(*parts: str | None) -> str:
+    """The parts that there are, as one sentence."""
+    text = "; ".join(part for part in parts if part)
+    return text[:1].upper() + text[1:] + "."
+
+
+def plural(count: int, word: str) -> str:
+    """`1 stage`, `2 stages`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

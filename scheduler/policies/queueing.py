@@ -1,0 +1,148 @@
+"""One round of a queueing policy: in its order, each waiting job is started, held or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
+
+from scheduler.network import Residual
+from scheduler.options import Demand, Demands
+from scheduler.plan import Decision, Hold, Plan, Reject, Start
+from scheduler.policies.proposal import Proposal
+from scheduler.policies.verdicts import held_reasons, never_reasons
+from scheduler.policies.world import World
+from scheduler.reasons import Reason, ReasonCode
+from scheduler.snapshot import Snapshot, WaitingJob
+
+Asking = tuple[WaitingJob, Demand]
+Order = Callable[[Sequence[Asking], float], list[Asking]]
+"""(jobs, congestion of the network) -> the jobs, first to last."""
+Place = Callable[[Demand, World], Proposal | None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """A policy that goes down a queue and never takes back what it gave.
+
+    `order` sorts the queue, `place` finds a placement on what is free; `could_ever` tells, by the truth of what
+    it returns on an empty cluster, whether it ever could. `crosses_regions` is false where a job must stand in
+    one region. `as_named` caps K at the stages that the job names.
+    """
+
+    name: str
+    meaning: str
+    order: Order
+    place: Place
+    could_ever: Callable[[Demand, World], object]
+    crosses_regions: bool
+    as_named: bool = False
+
+    def decide(self, snapshot: Snapshot, *, strict: bool, seed: int) -> Plan:
+        """A decision for every waiting job. `strict`: behind the first job that must wait, nobody starts."""
+        round_ = QueueRound.of(self, snapshot, strict=strict, seed=seed)
+        decisions = tuple(round_.decide(job, demand) for job, demand in round_.queue)
+        return Plan(snapshot.version, decisions)
+
+
+@dataclass(slots=True)
+class QueueRound:
+    """What a round knows as it goes down the queue."""
+
+    policy: QueuePolicy
+    snapshot: Snapshot
+    world: World
+    queue: list[Asking]
+    strict: bool
+    head: str | None = None
+    """The first job that had to wait."""
+    held: int = 0
+    started: int = 0
+    _refused: dict[Demand, tuple[Reason, ...]] = field(default_factory=dict)
+    """Demands that found no place in this round. Nothing frees within it, so they find none later on either."""
+
+    @classmethod
+    def of(cls, policy: QueuePolicy, snapshot: Snapshot, *, strict: bool, seed: int) -> QueueRound:
+        """The beginning of a round: what is free, what everybody asks for, and who comes first."""
+        residual = Residual.of(snapshot)
+        demands = Demands(residual.topology)
+        asking = [
+            (job, demands.of(job, as_named=policy.as_named))
+            for job in sorted(snapshot.waiting, key=lambda each: each.spec.job_id)
+        ]
+        queue = policy.order(asking, residual.congestion())
+        return cls(policy, snapshot, World.of(snapshot, residual, seed), queue, strict)
+
+    def decide(self, job: WaitingJob, demand: Demand) -> Decision:
+        """The decision for the next job of the queue; a start takes what it needs from the residual."""
+        job_id = job.spec.job_id
+        if demand not in self._refused and not (self.strict and self.head):
+            proposal = self.policy.place(demand, self.world)
+            if proposal is not None:
+                placement = proposal.evaluation.placement
+                self.world.residual.take(placement)
+                self.started += 1
+                return Start(job_id, placement, proposal.evaluation.iteration_s, proposal.why)
+        never = self.never(job, demand)
+        if never:
+            return Reject(job_id, never)
+        self.held += 1
+        position = self.held
+        if self.strict and self.head:
+            return Hold(job_id, position, (self._behind_head(),))
+        self.head = self.head or job_id
+        if demand not in self._refused:
+            self._refused[demand] = self.reasons(job, demand)
+        return Hold(job_id, position, self._refused[demand])
+
+    def reasons(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
+        """Why the job waits, with what it lacks; the first is the nearest cause."""
+        if not any(pool.gpus for pool in self.world.cluster.pools.values()):
+            return (Reason(ReasonCode.NO_CAPACITY_YET, "no node with schedulable GPUs has joined yet"),)
+        lacking = held_reasons(demand, self.world, crosses_regions=self.policy.crosses_regions)
+        if self._never_on_cluster(job):
+            gone = (
+                "it has run before, but the nodes that are here now could not hold it even if all were free"
+            )
+            return (Reason(ReasonCode.WAITING_FOR_NODE, gone), *lacking)
+        if self.started and self._could_before(demand):
+            taken = "the jobs before it in the queue took what it needed in this round"
+            return (Reason(ReasonCode.BEHIND_IN_QUEUE, taken), *lacking)
+        return lacking
+
+    def never(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
+        """Why the job can never run on this cluster under this policy; empty if it may, or has run before."""
+        if job.generation > 1 or job.require_regions or not self._never_on_cluster(job):
+            return ()
+        return never_reasons(
+            self._lasting(job), self.world.residual.topology, crosses_regions=self.policy.crosses_regions
+        )
+
+    def _never_on_cluster(self, job: WaitingJob) -> bool:
+        """Whether the job could not be placed with everything free and no region cooling down."""
+        if not any(pool.gpus for pool in self.world.cluster.pools.values()):
+            return False
+        demand = self._lasting(job)
+        known = _COULD_EVER.setdefault(demand, {})
+        if self.policy.name not in known:
+            empty = self.world.with_residual(Residual.empty(self.world.cluster))
+            known[self.policy.name] = bool(self.policy.could_ever(demand, empty))
+        return not known[self.policy.name]
+
+    def _lasting(self, job: WaitingJob) -> Demand:
+        """What the job asks once no region cools down any more."""
+        calm = replace(job, avoid_regions=frozenset()) if job.avoid_regions else job
+        return Demands(self.world.residual.topology).of(calm, as_named=self.policy.as_named)
+
+    def _could_before(self, demand: Demand) -> bool:
+        """Whether the job would have found a place before anybody started in this round."""
+        return self.policy.place(demand, self.world.with_residual(Residual.of(self.snapshot))) is not None
+
+    def _behind_head(self) -> Reason:
+        return Reason(
+            ReasonCode.BLOCKED_BY_HEAD, f"strict order: {self.head} is before it in the queue and waits"
+        )
+
+
+_COULD_EVER: WeakKeyDictionary[Demand, dict[str, bool]] = WeakKeyDictionary()
+"""By demand and policy: a demand belongs to one cluster, so the answer holds as long as the demand lives."""

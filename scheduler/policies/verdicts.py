@@ -1,0 +1,219 @@
+"""Why a job cannot start now, or never can: what it needs, what there is, and by how much they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduler.allocator import Offer
+from scheduler.cluster import LinkKey
+from scheduler.network import Residual, Topology
+from scheduler.options import Candidate, Demand, StageCounts
+from scheduler.pathfinder import find_path
+from scheduler.policies.proposal import plural
+from scheduler.policies.world import World
+from scheduler.profile import USABLE_MEMORY, Workload, least_window, stage_profiles
+from scheduler.reasons import Reason, ReasonCode
+from scheduler.units import format_bandwidth, format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """How near a candidate is to a start: stages that could stand now, of those that it needs at least."""
+
+    candidate: Candidate
+    alone: Offer | None
+    """The offer of the roomiest pool that holds a stage."""
+    room: int
+    """Stages that as many regions as the job may use hold together, whatever joins them."""
+    joined: int
+    """Stages that the longest chain holds whose links keep up with the least number of stages."""
+
+
+def shortage(demand: Demand, candidate: Candidate, world: World, *, crosses_regions: bool) -> Shortage:
+    """Measures what is free now against the least that the candidate needs."""
+    offers = world.offers(demand, candidate)
+    alone = min(offers, key=lambda each: (-each.slots, each.pool), default=None)
+    slots: dict[str, int] = {}
+    for offer in offers:
+        slots[offer.region] = slots.get(offer.region, 0) + offer.slots
+    room = sum(sorted(slots.values(), reverse=True)[: demand.max_regions])
+    joined = alone.slots if alone else 0
+    if crosses_regions and alone:
+        # The same growth, asked for any number of stages at the bandwidth that the least number needs.
+        floor = candidate.stage_counts.floor
+        need = candidate.stage_counts.need_bps[0]
+        eased = StageCounts((), tuple(range(1, floor + 1)), (0.0,) * floor, (need,) * floor)
+        path = find_path(eased, floor - 1, demand.max_regions, offers, world.residual, world.seed)
+        joined = path.stages if path else 0
+    return Shortage(candidate, alone, room, joined)
+
+
+def held_reasons(demand: Demand, world: World, *, crosses_regions: bool) -> tuple[Reason, ...]:
+    """Why the job cannot start on what is free now; never empty."""
+    if not demand.candidates:
+        return tuple(filtered_reasons(demand)) or (
+            too_small(demand, world.residual.topology, crosses_regions),
+        )
+    nearest = min(
+        (shortage(demand, each, world, crosses_regions=crosses_regions) for each in demand.candidates),
+        key=lambda each: each.candidate.stage_counts.floor - each.joined,
+    )
+    floor, size = nearest.candidate.stage_counts.floor, demand.gpus_per_stage
+    asked = f"at least {_stages_of(floor, size)}"
+    if not crosses_regions:
+        best = nearest.alone
+        there = f"{best.region} holds {best.slots} of them now" if best else "no region holds even one now"
+        return (
+            Reason(
+                ReasonCode.GPUS_EXHAUSTED,
+                f"needs {asked} in one region; {there}",
+                region=best.region if best else None,
+                needed=floor * size,
+                available=best.slots * size if best else 0,
+            ),
+        )
+    if nearest.room < floor:
+        return (
+            Reason(
+                ReasonCode.GPUS_EXHAUSTED,
+                f"needs {asked}; the regions it may use hold {nearest.room} now",
+                needed=floor * size,
+                available=nearest.room * size,
+            ),
+        )
+    short = Reason(
+        ReasonCode.CHAIN_TOO_SHORT,
+        f"needs {asked}; the longest chain of regions whose links keep up holds {nearest.joined}",
+        needed=floor,
+        available=nearest.joined,
+    )
+    return (short, *narrow_links(demand, nearest.candidate, world)[:1])
+
+
+def narrow_links(demand: Demand, candidate: Candidate, world: World) -> tuple[Reason, ...]:
+    """The links between regions with free slots that lack what a cut needs, the widest of them first."""
+    need = candidate.stage_counts.need_bps[0]
+    regions = sorted({offer.region for offer in world.offers(demand, candidate)})
+    found: list[tuple[float, LinkKey, Reason]] = []
+    for a in regions:
+        for b in regions:
+            if a < b:
+                reason = lack_of_bandwidth(world.residual, a, b, need)
+                if reason is not None:
+                    found.append((-(reason.available or 0.0), (a, b), reason))
+    return tuple(reason for _, _, reason in sorted(found, key=lambda each: each[:2]))
+
+
+def lack_of_bandwidth(residual: Residual, a: str, b: str, need_bps: float) -> Reason | None:
+    """What keeps a cut of that bandwidth from standing between two regions; None if nothing does."""
+    topology = residual.topology
+    if (a, b) not in topology.pair_latency_s:
+        return Reason(ReasonCode.NO_LINK, f"no link joins {a} and {b} in both directions", link=(a, b))
+    limits = [
+        (residual.own_link_bps(link), ReasonCode.LINK_BANDWIDTH_EXHAUSTED, f"the link {link[0]} > {link[1]}")
+        for link in ((a, b), (b, a))
+    ]
+    for region in (a, b):
+        up, down = residual.uplink_bps(region), residual.downlink_bps(region)
+        limits.append((up, ReasonCode.UPLINK_EXHAUSTED, f"the uplink of {region}"))
+        limits.append((down, ReasonCode.DOWNLINK_EXHAUSTED, f"the downlink of {region}"))
+    least, code, name = min(limits, key=lambda each: each[0])
+    if least >= need_bps:
+        return None
+    return Reason(
+        code,
+        f"{name} has {format_bandwidth(least)} left, a cut needs {format_bandwidth(need_bps)}",
+        link=(a, b),
+        needed=need_bps,
+        available=least,
+    )
+
+
+def filtered_reasons(demand: Demand) -> Iterator[Reason]:
+    """A reason for every region that a rule keeps out."""
+    for region, why in demand.filtered:
+        yield Reason(ReasonCode.REGION_FILTERED, f"{region}: {why}", region=region)
+
+
+def never_reasons(demand: Demand, topology: Topology, *, crosses_regions: bool) -> tuple[Reason, ...]:
+    """Why a job that does not even fit an empty cluster never runs there, and by how much it is too large."""
+    if all(floor is None for _, floor in demand.floor_by_type):
+        return (too_much_memory(demand, topology),)
+    if not demand.regions:
+        first = Reason(ReasonCode.NEVER_FITS, "no region of this cluster is one that the job may use")
+        return (first, *filtered_reasons(demand))
+    return (too_small(demand, topology, crosses_regions), *filtered_reasons(demand))
+
+
+def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reason:
+    """The cluster, or each region alone, has too few GPUs for the least number of stages."""
+    size = demand.gpus_per_stage
+    best: tuple[int, int, str] | None = None  # (missing stages, floor, where)
+    for gpu_type, floor in demand.floor_by_type:
+        if floor is None:
+            continue
+        pools = topology.cluster.pools
+        slots = {
+            region: pools[region, gpu_type].gpus // size
+            for region in demand.regions
+            if (region, gpu_type) in pools
+        }
+        widest = sorted(slots.values(), reverse=True)[: demand.max_regions if crosses_regions else 1]
+        entry = (floor - sum(widest), floor, gpu_type)
+        best = entry if best is None else min(best, entry)
+    missing, floor, gpu_type = best if best is not None else (0, 0, "")
+    place = "the regions it may use" if crosses_regions else "the largest region it may use"
+    together = " together" if crosses_regions and demand.max_regions > 1 else ""
+    if missing <= 0:
+        detail = (
+            f"needs {_stages_of(floor, size)} ({gpu_type}); {place} have them, but no chain of links "
+            f"of this cluster joins them with what a cut needs"
+        )
+    else:
+        detail = (
+            f"needs at least {floor * size} GPUs ({_stages_of(floor, size)} on {gpu_type}); {place}{together} "
+            f"hold {plural(floor - missing, 'stage')} when all is free: {missing * size} GPUs too few"
+        )
+    return Reason(
+        ReasonCode.NEVER_FITS, detail, needed=floor * size, available=(floor - max(0, missing)) * size
+    )
+
+
+def too_much_memory(demand: Demand, topology: Topology) -> Reason:
+    """No number of stages within the job's bounds fits in the memory of any GPU type."""
+    spec = demand.spec
+    stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
+    windows = least_window(Workload.of(spec), stages)
+    best: tuple[float, float, str] | None = None
+    for gpu_type, _ in demand.floor_by_type:
+        gpu = topology.cluster.gpu_types[gpu_type]
+        if spec.profile is not None and gpu_type not in spec.profile.forward_s:
+            continue
+        profiles = stage_profiles(spec, (gpu,) * stages)
+        needed = max(
+            each.weight_bytes + each.inflight_bytes * window
+            for each, window in zip(profiles, windows, strict=True)
+        )
+        entry = (needed - USABLE_MEMORY * gpu.memory_bytes, needed, gpu_type)
+        best = entry if best is None else min(best, entry)
+    if best is None:
+        known = ", ".join(sorted(spec.profile.forward_s)) if spec.profile else "none"
+        return Reason(
+            ReasonCode.NEVER_FITS,
+            f"its measured profile is for {known}; this cluster has none of these GPU types",
+        )
+    _, needed, gpu_type = best
+    usable = USABLE_MEMORY * topology.cluster.gpu_types[gpu_type].memory_bytes
+    return Reason(
+        ReasonCode.MEMORY_TOO_SMALL,
+        f"even as {stages} stages a GPU must hold {format_bytes(needed)}; {gpu_type} has {format_bytes(usable)} "
+        f"to use: {format_bytes(needed - usable)} too much. More stages, a larger tensor size, a smaller "
+        "micro-batch or recompute: full would lower it",
+        needed=needed,
+        available=usable,
+    )
+
+
+def _stages_of(stages: int, gpus: int) -> str:
+    return f"{plural(stages, 'stage')} of {plural(gpus, 'GPU')}"
