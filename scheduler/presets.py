@@ -2,7 +2,7 @@
 
 Model shapes are those that the authors published (papers and configuration files). Of the GPUs, peak (dense, bf16;
 fp16 where there is no bf16), memory, memory bandwidth, power and network are the vendors' data sheets; three
-columns are judged, and every one can be overridden where the preset is used:
+things are judged, and each can be overridden where the preset is used:
 
 - `mfu`: the middle of what is reported for dense transformers on that GPU (llm-foundry, torchtitan, DGX Cloud,
   Megatron tables); for the A100-80G 0.45, which the published scenarios use;

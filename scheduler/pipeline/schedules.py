@@ -89,7 +89,7 @@ def require_window(window: Sequence[int], stages: int, micro_batches: int) -> No
         raise InvalidValueError("window", tuple(window), f"one cap for each of {stages} stages")
     if min(window) < 1:
         raise InvalidValueError("window", tuple(window), "caps of at least 1")
-    if any(later > min(earlier, micro_batches) for earlier, later in pairwise(window)):
+    if any(min(later, micro_batches) > earlier for earlier, later in pairwise(window)):
         # The later stage would wait for a forward that the earlier one runs only after the later one's backward.
         raise InvalidValueError("window", tuple(window), "caps that never grow from one stage to the next")
 

@@ -1,0 +1,138 @@
+"""One iteration on a placement: its chain, its window, its time, and that all of it depends on nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from scheduler import presets
+from scheduler.cluster import Cluster, Region
+from scheduler.errors import InvalidValueError
+from scheduler.evaluate import evaluate
+from scheduler.job import Schedule
+from scheduler.pipeline.schedules import slack_window, strict_window
+from scheduler.placement import Cut, Segment
+from scheduler.profile import boundary_bytes, stage_profiles
+
+A100 = presets.gpu("a100-80g")
+H100 = presets.gpu("h100")
+CLUSTER = Cluster(
+    gpu_types={"A100-80G": A100, "H100": H100},
+    regions={name: Region(name) for name in ("a", "b", "c")},
+    pools={},
+    links={},
+)
+
+
+def segments(*parts: tuple[str, int], gpu_type: str = "A100-80G") -> tuple[Segment, ...]:
+    return tuple(Segment(region, gpu_type, stages, 1) for region, stages in parts)
+
+
+def test_inside_one_region_an_iteration_takes_the_compute_and_the_last_sync(make_spec):
+    spec = make_spec("gpt-3-1.3b", micro_batches=32, data=2)
+    found = evaluate(spec, CLUSTER, segments(("a", 1)), ())
+    (profile,) = stage_profiles(spec, (A100,))
+    assert found.timeline_s == pytest.approx(32 * profile.pace_s)
+    assert found.iteration_s == pytest.approx(found.timeline_s + profile.sync_s)
+    assert found.busy_fraction == pytest.approx((found.timeline_s / found.iteration_s,))
+    assert found.placement.describe() == "a:1"
+
+
+def test_a_boundary_inside_a_region_is_free_and_a_cut_costs_what_was_granted(make_spec):
+    spec = make_spec("llama-2-13b", micro_batches=32, schedule=Schedule.ONE_F_ONE_B)
+    whole = evaluate(spec, CLUSTER, segments(("a", 8)), ())
+    split = evaluate(spec, CLUSTER, segments(("a", 4), ("a", 4)), ())
+    assert split.iteration_s == whole.iteration_s
+    wide, narrow = (
+        evaluate(spec, CLUSTER, segments(("a", 4), ("b", 4)), (Cut("a", "b", bandwidth_bps, 0.02),))
+        for bandwidth_bps in (100e9, 1e9)
+    )
+    assert whole.iteration_s < wide.iteration_s < narrow.iteration_s
+    # A narrow link sets the pace: A bytes in bits, over 1 Gbit/s, for every micro-batch.
+    assert narrow.timeline_s >= 32 * boundary_bytes(spec) * 8 / 1e9
+
+
+def test_each_cut_stands_at_the_boundary_between_its_regions(make_spec):
+    """Moving the far cut to the other end of the chain must move its delay too."""
+    spec = make_spec("llama-2-13b", micro_batches=4)
+    near, far = Cut("a", "b", 100e9, 0.001), Cut("b", "c", 100e9, 3.0)
+    early = evaluate(spec, CLUSTER, segments(("a", 1), ("b", 1), ("c", 6)), (near, far))
+    late = evaluate(spec, CLUSTER, segments(("a", 1), ("b", 6), ("c", 1)), (near, far))
+    assert early.placement.window == late.placement.window == strict_window(8, 4)
+    assert early.iteration_s != late.iteration_s
+
+
+def test_the_slack_window_is_used_where_memory_allows_and_else_strict(make_spec):
+    spec = make_spec("llama-3.1-70b", tensor=8, micro_batches=64, schedule=Schedule.SLACK_1F1B)
+    cut = (Cut("a", "b", 100e9, 0.3),)
+    roomy = evaluate(spec, CLUSTER, segments(("a", 8), ("b", 8)), cut)
+    assert roomy.fits
+    assert roomy.placement.schedule is Schedule.SLACK_1F1B
+    delays = [0.0] * 15
+    delays[7] = 0.3 + boundary_bytes(spec) * 8 / 100e9
+    pace_s = max(profile.pace_s for profile in roomy.stage_profiles)
+    assert roomy.placement.window == slack_window(delays, pace_s, 64) != strict_window(16, 64)
+    tight = evaluate(spec, CLUSTER, segments(("a", 2), ("b", 2)), (Cut("a", "b", 1e9, 9.0),))
+    assert tight.placement.schedule is Schedule.ONE_F_ONE_B
+    assert tight.placement.window == (4, 3, 2, 1)
+    assert tight.fits
+
+
+def test_a_placement_without_the_memory_says_so(make_spec):
+    assert not evaluate(make_spec("llama-2-70b"), CLUSTER, segments(("a", 4)), ()).fits
+
+
+def test_stages_on_unlike_gpus_wait_for_the_slowest(make_spec):
+    spec = make_spec("llama-2-13b", micro_batches=64)
+    mixed = evaluate(spec, CLUSTER, (Segment("a", "A100-80G", 4, 1), Segment("a", "H100", 4, 1)), ())
+    slow = evaluate(spec, CLUSTER, segments(("a", 8)), ())
+    fast = evaluate(spec, CLUSTER, segments(("a", 8), gpu_type="H100"), ())
+    assert fast.iteration_s < mixed.iteration_s < slow.iteration_s
+    assert mixed.busy_fraction[0] > 2 * mixed.busy_fraction[4]
+
+
+def test_what_cannot_be_placed_is_refused_by_name(make_spec):
+    spec = make_spec("llama-2-7b")
+    with pytest.raises(InvalidValueError, match="A100-80G, H100"):
+        evaluate(spec, CLUSTER, segments(("a", 1), gpu_type="T4"), ())
+    with pytest.raises(InvalidValueError, match="layers = 32"):
+        evaluate(spec, CLUSTER, segments(("a", 33)), ())
+    with pytest.raises(InvalidValueError, match="crossing"):
+        evaluate(spec, CLUSTER, segments(("a", 4), ("b", 4)), ())
+
+
+def test_jobs_that_train_alike_share_one_evaluation(make_spec):
+    one, other = make_spec("llama-2-7b", steps=5), replace(make_spec("llama-2-7b", steps=9), job_id="job-2")
+    parts = segments(("a", 8))
+    assert evaluate(one, CLUSTER, parts, ()) is evaluate(other, CLUSTER, list(parts), [])
+
+
+def test_the_answer_is_the_same_under_any_hash_seed():
+    code = (
+        "from scheduler import presets\n"
+        "from scheduler.cluster import Cluster, Region\n"
+        "from scheduler.evaluate import evaluate\n"
+        "from scheduler.job import *\n"
+        "from scheduler.placement import Cut, Segment\n"
+        "gpus = {name: presets.gpu(name) for name in ('A100-80G', 'H100', 'T4')}\n"
+        "cluster = Cluster(gpus, {name: Region(name) for name in 'ab'}, {}, {})\n"
+        "profile = MeasuredProfile({n: 0.3 for n in gpus}, {n: 0.7 for n in gpus}, 1e7, 9e10, 1e10)\n"
+        "spec = JobSpec('j', 'j', 'p', 0.0, presets.model('llama-2-7b'), Training(1, 1, 16), profile=profile)\n"
+        "parts = (Segment('a', 'H100', 3, 1), Segment('b', 'T4', 4, 1))\n"
+        "print(repr(evaluate(spec, cluster, parts, (Cut('a', 'b', 3e9, 0.04),))))\n"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(answers) == 1
