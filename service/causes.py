@@ -93,7 +93,6 @@ class Failure:
             "detail": self.detail,
             "region": self.region,
             "stage": self.stage,
-            "kind": self.cause.kind.value,
             "last_lines": list(self.last_lines),
         }
 

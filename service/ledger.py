@@ -135,7 +135,7 @@ def _held_gpus(session: Session, allocation: AllocationRecord, from_s: float, to
 
 
 def _electricity(region: str, gpu_type: str, kilowatts: float, span: Span, rented: bool) -> Bill:
-    price, source = (None, IN_THE_RENT) if rented else (span.price, span.source)
+    price, source = (0.0, IN_THE_RENT) if rented else (span.price, span.source)
     amount = 0.0
     if price is not None:
         amount = cost.electricity_usd(PriceSeries.flat(price), span.from_s, span.to_s, kilowatts)

@@ -91,9 +91,7 @@ class Metrics:
         )
 
     def _control(self) -> None:
-        self.leader = Gauge(
-            "bace_leader", "1 where this instance leads.", ["instance_id"], registry=self.registry
-        )
+        self.leader = Gauge("bace_leader", "1 where this instance leads.", registry=self.registry)
         self.leader_epoch = Gauge(
             "bace_leader_epoch", "Epoch this instance saw last.", registry=self.registry
         )

@@ -186,7 +186,7 @@ def _settle(
     # Retries are counted since the last progress: a long job may lose many nodes in its life.
     retries = 1 if job.checkpoint_step >= allocation.first_step else job.retries + 1
     if not failure.cause.retry or retries > rules.max_retries:
-        data = {"cause": failure.cause.name}
+        data = {"cause": failure.cause.name, "kind": failure.cause.kind.value}
         reasons = [failure.reason()]
         return move_job(
             session,

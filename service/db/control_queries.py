@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, delete, exists, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessState
-from scheduler.job import LIVE_JOB_STATES, JobState
+from scheduler.job import JobState
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import JobRecord, NodeRecord, ProcessRecord
 from service.db.scope import changed
-from service.db.tables import AgentRow, AllocationRow, EventRow, JobRow, NodeRow, ProcessRow
+from service.db.tables import (
+    AgentRow,
+    AllocationRow,
+    EventRow,
+    HeldPortRow,
+    IdempotencyRow,
+    JobRow,
+    NodeRow,
+    ProcessRow,
+)
 
 _jobs = Reader(JobRecord, JobRow)
 _nodes = Reader(NodeRecord, NodeRow)
@@ -42,14 +51,6 @@ def live_processes_on(session: Session, node_ids: Collection[str]) -> list[Proce
         ProcessRow.node_id.in_(node_ids),
         ProcessRow.allocation_id.in_(_LIVE_ALLOCATIONS),
         order_by=[ProcessRow.key],
-    )
-
-
-def live_job_ids(session: Session) -> list[str]:
-    """Jobs that hold an allocation, in order of id."""
-    states = [state.value for state in LIVE_JOB_STATES]
-    return list(
-        session.scalars(select(JobRow.job_id).where(JobRow.state.in_(states)).order_by(JobRow.job_id))
     )
 
 
@@ -99,3 +100,57 @@ def last_event_data(session: Session, object_kind: str, object_id: str) -> dict[
         .limit(1)
     )
     return session.scalar(newest) or {}
+
+
+def set_waiting(
+    session: Session, job_id: str, *, reasons: list[dict[str, Any]], position: int | None
+) -> None:
+    """Why a queued job waits and where. Its version stays: nobody's `If-Match` fails because the queue moved."""
+    session.execute(
+        update(JobRow)
+        .where(JobRow.job_id == job_id, JobRow.state == JobState.QUEUED.value)
+        .values(reasons=reasons, queue_position=position)
+    )
+
+
+def ports_held_at(session: Session, address: str) -> frozenset[int]:
+    """Rendezvous ports that are held on any node of that address: several nodes may be one machine."""
+    return frozenset(
+        session.scalars(
+            select(HeldPortRow.port)
+            .join(NodeRow, NodeRow.node_id == HeldPortRow.node_id)
+            .where(NodeRow.address == address)
+        )
+    )
+
+
+def port_used_last_at(session: Session, address: str) -> int | None:
+    """The rendezvous port of the newest allocation with its rank 0 at that address."""
+    return session.scalar(
+        select(AllocationRow.master_port)
+        .where(AllocationRow.master_address == address)
+        .order_by(AllocationRow.created_at_s.desc(), AllocationRow.allocation_id.desc())
+        .limit(1)
+    )
+
+
+def jobs_due(session: Session, *, created_before_s: float, ended_states: Collection[str]) -> list[str]:
+    """Live jobs that may move without news: started before that time and not running, or all ended; by id."""
+    alive = exists().where(
+        ProcessRow.allocation_id == AllocationRow.allocation_id, ProcessRow.state.not_in(ended_states)
+    )
+    late = and_(
+        AllocationRow.state == AllocationState.STARTING.value, AllocationRow.created_at_s < created_before_s
+    )
+    return list(
+        session.scalars(
+            select(AllocationRow.job_id)
+            .where(AllocationRow.state != AllocationState.ENDED.value, or_(late, not_(alive)))
+            .order_by(AllocationRow.job_id)
+        )
+    )
+
+
+def drop_old_keys(session: Session, before_s: float) -> None:
+    """Forget Idempotency-Keys from before that time; their jobs stay."""
+    session.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at_s < before_s))

@@ -1,0 +1,23 @@
+"""What ends a write of the control loops before it is made. Nothing is stored where one of these is raised."""
+
+from __future__ import annotations
+
+from service.errors import ServiceError
+
+
+class FencedError(ServiceError):
+    """Another epoch has begun: this instance leads no longer."""
+
+    code = "fenced"
+
+
+class StalePlanError(ServiceError):
+    """What the plan was made against has changed: look again and decide anew."""
+
+    code = "stale_plan"
+
+
+class DoublePromiseError(ServiceError):
+    """The plan would promise a GPU, a port or bandwidth twice: a defect of whoever made or checked it."""
+
+    code = "double_promise"
