@@ -1,0 +1,41 @@
+"""A job of a replay: what it declares, and what it really does."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from scheduler.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJob:
+    """`spec.training.steps` is what the job declares, `actual_steps` what it runs; no policy sees the latter.
+
+    `submit_s` counts from the start of the scenario; `spec.submit_s` is the same moment in epoch seconds.
+    """
+
+    spec: JobSpec
+    submit_s: float
+    actual_steps: int
+
+
+def declared_steps(actual_steps: int, job_id: str, sigma: float, seed: int) -> int:
+    """actual × log-normal(0, sigma), rounded, at least 1.
+
+    The deviate is drawn from SHA-256 of seed and job id, so that it depends neither on the order of the jobs nor
+    on the other jobs there are.
+    """
+    if sigma == 0:
+        return actual_steps
+    digest = hashlib.sha256(f"{seed}/{job_id}".encode()).digest()
+    uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
+    return max(1, round(actual_steps * math.exp(sigma * NormalDist().inv_cdf(uniform))))
+
+
+def with_estimate(job: ReplayJob, sigma: float, seed: int) -> ReplayJob:
+    """The job with declared steps drawn around its actual ones."""
+    steps = declared_steps(job.actual_steps, job.spec.job_id, sigma, seed)
+    return replace(job, spec=replace(job.spec, training=replace(job.spec.training, steps=steps)))

@@ -1,0 +1,165 @@
+"""`bace replay` and `bace compare`: simulations of a scenario under the planner's policies. They need no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from scheduler.errors import SchedulerError
+from scheduler.policies import POLICIES, PolicyConfig
+from scheduler.replay.compare import FIGURES, Compared
+from scheduler.replay.compare import compare as compare_results
+from scheduler.replay.run import run_policies
+from scheduler.spec.issues import SpecError
+from scheduler.spec.scenario import load_scenario
+from scheduler.units import format_duration, format_usd
+from service.cli.exits import CommandError, Exit
+from service.cli.output import Format, Output, emit, error_console, table
+
+
+def replay(
+    scenario: Annotated[Path, typer.Argument(help="The scenario file (YAML).", show_default=False)],
+    policy: Annotated[
+        str,
+        typer.Option("--policy", "-p", help=f"Policies, separated by commas: {', '.join(POLICIES)}; or all."),
+    ] = "bace",
+    out: Annotated[Path, typer.Option("--out", help="Results go to OUT/<policy>/.")] = Path("replay-out"),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the policies.")] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="The job at the head of the queue blocks those behind it.")
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, help="Policies replayed at once; by default one a core, if it pays."
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Replay a scenario under one or more policies on a virtual clock, and write what came of it.
+
+    OUT/<policy>/ holds jobs.csv, allocations.csv, links.csv, summary.json and report.html. A bad scenario ends with
+    exit code 2 and writes nothing.
+    """
+    names = list(POLICIES) if policy == "all" else [name.strip() for name in policy.split(",")]
+    configs = [PolicyConfig(name=name, strict=strict, seed=seed) for name in names if name]
+    try:
+        if not configs:
+            raise CommandError("--policy: no policy named", Exit.USAGE)
+        with _watching(names) as watch:
+            summaries = run_policies(load_scenario(scenario), configs, out, watch, processes)
+    except SchedulerError as error:
+        raise _bad_input(error) from error
+    except OSError as error:
+        raise CommandError(
+            f"--out: {out} cannot be written: {error.strerror or error}", Exit.FAILED
+        ) from error
+    emit(
+        summaries,
+        output,
+        lambda found: _tables(compare_results([out / entry["policy"] for entry in found]), out),
+    )
+
+
+def compare(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Result folders, or folders of them.", show_default=False),
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Compare results of replays: their figures, and in brackets each over that of the first."""
+    try:
+        compared = compare_results(folders)
+    except SchedulerError as error:
+        raise _bad_input(error) from error
+    document = [
+        {
+            "folder": entry.folder,
+            "scenario": entry.scenario,
+            "policy": entry.policy,
+            "figures": entry.figures,
+            "ratios": entry.ratios,
+        }
+        for entry in compared
+    ]
+    emit(document, output, lambda _: _tables(compared, None))
+
+
+def _bad_input(error: SchedulerError) -> CommandError:
+    if isinstance(error, SpecError):
+        lines = error.lines()
+        return CommandError(
+            "\n".join(["the scenario cannot be replayed:", *(f"  {line}" for line in lines)]), Exit.USAGE
+        )
+    return CommandError(str(error), Exit.USAGE)
+
+
+@contextmanager
+def _watching(names: Sequence[str]) -> Iterator[Callable[[str, int, int, float], None]]:
+    """A progress bar for each policy on standard error, where that is a terminal."""
+    console = error_console()
+    columns = (
+        TextColumn("{task.description:>8}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} jobs"),
+        TextColumn("{task.fields[clock]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        tasks: dict[str, TaskID] = {
+            name: progress.add_task(name, total=1, completed=0, start=False, clock="") for name in names
+        }
+
+        def watch(policy: str, done: int, total: int, now_s: float) -> None:
+            progress.start_task(tasks[policy])
+            progress.update(tasks[policy], completed=done, total=total, clock=f"day {now_s / 86400:.1f}")
+
+        yield watch
+
+
+def _tables(compared: Sequence[Compared], out: Path | None) -> Iterable[RenderableType]:
+    several = len({entry.scenario for entry in compared}) > 1 or len(
+        {entry.policy for entry in compared}
+    ) < len(compared)
+    headings = [entry.folder if several else entry.policy for entry in compared]
+    rows: list[list[object]] = []
+    for name, _ in FIGURES:
+        cells = [
+            _cell(name, entry.figures[name], entry.ratios[name], first=entry is compared[0])
+            for entry in compared
+        ]
+        if any(entry.figures[name] for entry in compared):
+            rows.append([_title(name), *cells])
+    yield table(["", *(f">{heading}" for heading in headings)], rows)
+    if out is not None:
+        yield f"\nReports: {out}/<policy>/report.html"
+
+
+def _title(name: str) -> str:
+    for suffix in ("_s", "_usd"):
+        name = name.removesuffix(suffix)
+    return name.replace("_", " ")
+
+
+def _cell(name: str, value: float | None, ratio: float | None, *, first: bool) -> str:
+    if value is None:
+        return "–"
+    text = _figure(name, value)
+    return text if first or ratio is None else f"{text} ({ratio:.3f})"
+
+
+def _figure(name: str, value: Any) -> str:
+    if name == "gpu_utilisation":
+        return f"{value:.1%}"
+    if name.endswith("_usd"):
+        return format_usd(value)
+    if name.endswith("_s"):
+        return format_duration(value)
+    return f"{value:,.0f}"

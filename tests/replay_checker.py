@@ -1,0 +1,412 @@
+"""Recomputes a replay from its files, the scenario and its inputs, and says what does not add up.
+
+    python tests/replay_checker.py SCENARIO RESULT_DIR...
+
+A program of its own: it shares no code with the project and needs nothing but PyYAML. It recomputes each job's
+steps, energy, electricity, egress and rent within 1e-6, looks that no pool of GPUs, link, uplink or downlink is over
+its capacity at any time, that no gang is broken, and that the summary's figures follow from the rows. It ends with
+exit code 1 where something is wrong.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+TOLERANCE = 1e-6
+CAPACITY_TOLERANCE = 1e-9
+HOUR = 3600.0
+# hidden size by what a model's name is compared as; only what the bytes of a cut need
+HIDDEN = {
+    "gpt313b": 2048, "gpt3175b": 12288, "llama27b": 4096, "llama213b": 5120, "llama3170b": 8192, "llama318b": 4096,
+    "llama270b": 8192,
+}  # fmt: skip
+TRACE_MODELS = (
+    (2, 2048, 2048),
+    (8, 4096, 4096),
+    (32, 5120, 4096),
+    (128, 8192, 4096),
+    (math.inf, 12288, 2048),
+)
+
+
+class Inputs:
+    """The scenario, read apart from the project's own reader."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path.parent
+        self.scenario = yaml.safe_load(path.read_text(encoding="utf-8"))
+        start = self.scenario["start"]
+        if isinstance(start, str):
+            start = datetime.fromisoformat(start)
+        if start.tzinfo is None:
+            start = start.replace(tzinfo=UTC)
+        self.start = start.timestamp()
+        scale = self.scenario.get("scale") or {}
+        self.scale = {key: float(scale.get(key, 1)) for key in ("bandwidth", "gpus", "arrivals")}
+        self.regions = {region["name"]: region for region in self.scenario["regions"]}
+        self.gpus = {
+            name: sum(math.floor(count * self.scale["gpus"] + 1e-9) for count in region["gpus"].values())
+            for name, region in self.regions.items()
+        }
+        self.links = self._links()
+        self._price_tables: dict[str, dict[float, dict[str, str]]] = {}
+
+    def _rows(self, relative: str) -> list[dict[str, str]]:
+        with (self.folder / relative).open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _links(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """(src, dst) -> (capacity in bit/s, USD per GB)."""
+        given = self.scenario.get("links") or []
+        names = {"src": "src", "dst": "dst", "gbps": "gbps", "egress_usd_per_gb": "egress_usd_per_gb"}
+        if isinstance(given, dict):
+            names.update(given.get("columns") or {})
+            given = self._rows(given["csv"])
+        return {
+            (row[names["src"]], row[names["dst"]]): (
+                float(row[names["gbps"]]) * 1e9 * self.scale["bandwidth"],
+                float(row.get(names["egress_usd_per_gb"]) or 0),
+            )
+            for row in given
+        }
+
+    def price_integral(self, region: str, start: float, end: float) -> float:
+        """Integral of USD per kWh over hours between two times in seconds from the start of the scenario."""
+        price = self.regions[region]["price"]
+        if "usd_per_kwh" in price:
+            return price["usd_per_kwh"] * (end - start) / HOUR
+        parts = []
+        offset = self.start % HOUR  # hours begin at offsets of the scenario's clock
+        left = start
+        while left < end:
+            index = math.floor((left + offset) / HOUR)
+            right = min(end, (index + 1) * HOUR - offset)
+            if right <= left:  # left stands a rounding error before the hour
+                index, right = index + 1, min(end, (index + 2) * HOUR - offset)
+            parts.append(self._hour_price(price, self.start - offset + index * HOUR) * (right - left) / HOUR)
+            left = right
+        return math.fsum(parts)
+
+    def _hour_price(self, price: dict, hour: float) -> float:
+        if "hourly_usd_per_kwh" in price:
+            return price["hourly_usd_per_kwh"][int(hour % 86400 // HOUR)]
+        name = price["csv"]
+        if name not in self._price_tables:
+            rows = self._rows(name)
+            column = next(iter(rows[0]))
+            self._price_tables[name] = {
+                datetime.fromisoformat(row[column].replace("Z", "+00:00")).timestamp(): row for row in rows
+            }
+        value = float(self._price_tables[name][hour][price["column"]])
+        return value / 1000 if price["unit"] == "usd_per_mwh" else value
+
+    def expected_jobs(self) -> dict[str, dict]:
+        """job_id -> what is known of it beforehand; empty where jobs are drawn by a generator."""
+        jobs = self.scenario["jobs"]
+        if isinstance(jobs, list):
+            return {job["name"]: {"document": job} for job in jobs}
+        if "trace" not in jobs:
+            return {}
+        return {
+            row["job_id"]: {
+                "submit": float(row["submit_s"]) / self.scale["arrivals"],
+                "gpus": int(row["gpus"]),
+            }
+            for row in self._rows(jobs["trace"])
+        }
+
+
+class Checker:
+    """Collects what is wrong with one result folder."""
+
+    def __init__(self, inputs: Inputs, folder: Path) -> None:
+        self.inputs = inputs
+        self.problems: list[str] = []
+        self.expected = inputs.expected_jobs()
+        self.jobs = {row["job_id"]: row for row in self._read(folder / "jobs.csv")}
+        self.job_count = len(self._read(folder / "jobs.csv"))
+        self.allocations = defaultdict(list)
+        for row in self._read(folder / "allocations.csv"):
+            self.allocations[row["job_id"], int(row["generation"])].append(row)
+        self.links = defaultdict(list)
+        for row in self._read(folder / "links.csv"):
+            self.links[row["job_id"], int(row["generation"])].append(row)
+        self.summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+    @staticmethod
+    def _read(path: Path) -> list[dict[str, str]]:
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def wrong(self, where: str, what: str) -> None:
+        self.problems.append(f"{where}: {what}")
+
+    def same(self, where: str, what: str, told: float, recomputed: float, scale: float | None = None) -> None:
+        """Within the tolerance, relative to `scale` (the sum of magnitudes where terms cancel)."""
+        size = max(abs(recomputed), abs(told)) if scale is None else scale
+        if not abs(told - recomputed) <= TOLERANCE * size:
+            self.wrong(where, f"{what} is told as {told!r}, recomputed as {recomputed!r}")
+
+    def check(self) -> list[str]:
+        self.check_jobs()
+        for key in self.allocations:
+            self.check_gang(*key)
+        for key in self.links:
+            if key not in self.allocations:
+                self.wrong(f"job {key[0]}", f"links of generation {key[1]}, which has no allocation")
+        for job_id, row in self.jobs.items():
+            self.check_job(job_id, row)
+        self.check_capacities()
+        self.check_summary()
+        return self.problems
+
+    def check_jobs(self) -> None:
+        if self.job_count != len(self.jobs):
+            self.wrong("jobs.csv", "a job_id stands twice")
+        expected = self.expected
+        if expected and expected.keys() != self.jobs.keys():
+            missing = sorted(expected.keys() ^ self.jobs.keys())
+            self.wrong("jobs.csv", f"the jobs are not those of the scenario: {missing[:5]}")
+        for job_id, known in expected.items():
+            if job_id in self.jobs and "submit" in known:
+                self.same(f"job {job_id}", "submit_s", float(self.jobs[job_id]["submit_s"]), known["submit"])
+        for job_id, _ in self.allocations:
+            if job_id not in self.jobs:
+                self.wrong(f"job {job_id}", "an allocation of a job that is not in jobs.csv")
+
+    def check_gang(self, job_id: str, generation: int) -> None:
+        """All regions of a generation start and end together, with whole stages of one size; cuts join them."""
+        where = f"job {job_id}, generation {generation}"
+        rows, cuts = self.allocations[job_id, generation], self.links[job_id, generation]
+        for name in ("start_s", "end_s"):
+            if len({row[name] for row in [*rows, *cuts]}) != 1:
+                self.wrong(where, f"gang broken: {name} differs between its regions and cuts")
+        for name in ("iteration_s", "steps"):
+            if len({row[name] for row in rows}) != 1:
+                self.wrong(where, f"gang broken: {name} differs between its regions")
+        if len({row["region"] for row in rows}) != len(rows):
+            self.wrong(where, "a region stands twice")
+        sizes = {int(row["gpus"]) / int(row["stages"]) for row in rows}
+        if len(sizes) != 1 or not sizes.copy().pop().is_integer():
+            self.wrong(where, f"gang broken: GPUs a stage differ or are no whole number: {sorted(sizes)}")
+        first = rows[0]
+        start, end, steps = float(first["start_s"]), float(first["end_s"]), int(first["steps"])
+        iteration = float(first["iteration_s"])
+        if not end > start or steps < 1:
+            self.wrong(where, f"{steps} steps from {start} to {end}")
+        self.same(where, "steps × iteration_s", steps * iteration, end - start)
+        self.check_cuts(where, job_id, rows, cuts)
+        for row in rows:
+            self.check_power(where, row)
+
+    def check_cuts(self, where: str, job_id: str, rows: list[dict], cuts: list[dict]) -> None:
+        joined = [(row["region"]) for row in rows]
+        wanted = set()
+        for left, right in pairwise(joined):
+            wanted |= {(left, right), (right, left)}
+        if sorted((cut["src"], cut["dst"]) for cut in cuts) != sorted(wanted):
+            self.wrong(
+                where,
+                f"gang broken: cuts {sorted((c['src'], c['dst']) for c in cuts)}, wanted {sorted(wanted)}",
+            )
+        sent = self.bytes_per_step(job_id)
+        for cut in cuts:
+            link = self.inputs.links.get((cut["src"], cut["dst"]))
+            if link is None:
+                self.wrong(where, f"there is no link {cut['src']} -> {cut['dst']}")
+                continue
+            self.same(where, "usd_per_gb", float(cut["usd_per_gb"]), link[1])
+            if not float(cut["reserved_bps"]) > 0:
+                self.wrong(where, "a cut without bandwidth")
+            if sent is not None:
+                self.same(where, "bytes of a cut", float(cut["bytes"]), sent * int(rows[0]["steps"]))
+            # what was sent must have fitted through what was reserved
+            seconds = float(cut["end_s"]) - float(cut["start_s"])
+            if float(cut["bytes"]) * 8 > float(cut["reserved_bps"]) * seconds * (1 + TOLERANCE):
+                self.wrong(where, f"more bytes than {cut['reserved_bps']} bit/s carry in {seconds} s")
+
+    def check_power(self, where: str, row: dict) -> None:
+        kinds = [self.scenario_gpu(name) for name in self.inputs.regions[row["region"]]["gpus"]]
+        if None in kinds:
+            return  # a preset of the project: its figures are not in the inputs
+        low = min(kind.get("idle_w", kind["power_w"]) for kind in kinds if kind)
+        high = max(kind["power_w"] for kind in kinds if kind)
+        if not low * (1 - TOLERANCE) <= float(row["power_w"]) <= high * (1 + TOLERANCE):
+            self.wrong(where, f"power_w {row['power_w']} is not between idle {low} and busy {high}")
+
+    def scenario_gpu(self, name: str) -> dict | None:
+        return (self.inputs.scenario.get("gpus") or {}).get(name)
+
+    def bytes_per_step(self, job_id: str) -> float | None:
+        """Bytes of a cut in one direction: data × micro_batch × seq × hidden × 2 (or 4) × micro_batches."""
+        known = self.expected.get(job_id)
+        if known is None:
+            return None
+        if "gpus" in known:
+            gpus, stages = known["gpus"], 1
+            while stages * 2 <= min(16, gpus / 8):
+                stages *= 2
+            size = math.ceil(gpus / stages)
+            data = size / min(8, size)
+            _, hidden, seq = next(entry for entry in TRACE_MODELS if gpus <= entry[0])
+            return data * seq * hidden * 2 * 8 * stages
+        document = known["document"]
+        model, training = document["model"], document["training"]
+        hidden, seq = model.get("hidden"), model.get("seq_len")
+        if hidden is None:
+            hidden = HIDDEN.get("".join(c for c in model["preset"].lower() if c.isalnum()))
+        if hidden is None or seq is None:
+            return None
+        element = 4 if training.get("dtype") == "fp32" else 2
+        data = (document.get("parallelism") or {}).get("data", 1)
+        return (
+            data * training.get("micro_batch", 1) * seq * hidden * element * training.get("micro_batches", 8)
+        )
+
+    def check_job(self, job_id: str, row: dict) -> None:
+        where = f"job {job_id}"
+        generations = sorted(generation for job, generation in self.allocations if job == job_id)
+        if row["state"] == "rejected":
+            if generations or row["finish_s"] or float(row["electricity_usd"]) or int(row["steps"]):
+                self.wrong(where, "rejected, but it ran")
+            return
+        if row["state"] != "succeeded" or not generations:
+            self.wrong(where, f"ends in state {row['state']} with generations {generations}")
+            return
+        runs = [self.allocations[job_id, generation] for generation in generations]
+        if generations != list(range(1, int(row["generations"]) + 1)):
+            self.wrong(where, f"generations {generations}, told {row['generations']}")
+        self.same(where, "steps", int(row["steps"]), sum(int(run[0]["steps"]) for run in runs))
+        submit, start, finish = (float(row[name]) for name in ("submit_s", "first_start_s", "finish_s"))
+        self.same(where, "first_start_s", start, float(runs[0][0]["start_s"]))
+        self.same(where, "finish_s", finish, float(runs[-1][0]["end_s"]))
+        if float(row["jct_s"]) != finish - submit or start < submit:
+            self.wrong(where, f"jct_s {row['jct_s']} from {submit} over {start} to {finish}")
+        for before, after in pairwise(runs):
+            if float(after[0]["start_s"]) < float(before[0]["end_s"]):
+                self.wrong(where, "a generation starts before the last one has ended")
+        chain = ">".join(f"{part['region']}:{part['stages']}" for part in runs[-1])
+        if chain != row["chain"]:
+            self.wrong(where, f"chain {row['chain']}, its allocations are {chain}")
+        self.check_costs(where, row, [part for run in runs for part in run])
+
+    def check_costs(self, where: str, row: dict, parts: list[dict]) -> None:
+        energy, electricity, size, rent = [], [], [], []
+        for part in parts:
+            start, end = float(part["start_s"]), float(part["end_s"])
+            region = self.inputs.regions[part["region"]]
+            kilowatts = int(part["gpus"]) * float(part["power_w"]) * region.get("pue", 1.0) / 1000
+            energy.append(kilowatts * (end - start) / HOUR)
+            usd = kilowatts * self.inputs.price_integral(part["region"], start, end)
+            electricity.append(usd)
+            size.append(abs(usd))
+            rent.append(int(part["gpus"]) * (end - start) / HOUR * region.get("rent_usd_per_gpu_hour", 0))
+        cuts = [cut for (job, _), rows in self.links.items() if job == row["job_id"] for cut in rows]
+        egress = [float(cut["bytes"]) / 1e9 * float(cut["usd_per_gb"]) for cut in cuts]
+        self.same(where, "energy_kwh", float(row["energy_kwh"]), math.fsum(energy))
+        self.same(
+            where, "electricity_usd", float(row["electricity_usd"]), math.fsum(electricity), math.fsum(size)
+        )
+        self.same(where, "egress_usd", float(row["egress_usd"]), math.fsum(egress))
+        self.same(where, "rent_usd", float(row["rent_usd"]), math.fsum(rent))
+
+    def check_capacities(self) -> None:
+        used: dict[tuple[str, ...], list[tuple[float, float, float]]] = defaultdict(list)
+        for rows in self.allocations.values():
+            for row in rows:
+                span = (float(row["start_s"]), float(row["end_s"]))
+                used["GPUs of", row["region"]].append((*span, int(row["gpus"])))
+        for rows in self.links.values():
+            for row in rows:
+                span = (float(row["start_s"]), float(row["end_s"]), float(row["reserved_bps"]))
+                used["link", row["src"], row["dst"]].append(span)
+                used["uplink of", row["src"]].append(span)
+                used["downlink of", row["dst"]].append(span)
+        for what, spans in sorted(used.items()):
+            self.check_capacity(what, spans)
+
+    def check_capacity(self, what: tuple[str, ...], spans: list[tuple[float, float, float]]) -> None:
+        kind, names = what[0], what[1:]
+        if kind == "GPUs of":
+            capacity = float(self.inputs.gpus[names[0]])
+        elif kind == "link":
+            capacity = self.inputs.links.get(names, (0.0, 0.0))[0]
+        else:
+            field = "uplink_gbps" if kind == "uplink of" else "downlink_gbps"
+            capacity = self.inputs.regions[names[0]].get(field, math.inf) * 1e9
+        # ends come before starts of the same moment: what is given back can be taken at once
+        events = sorted([(end, 0, -amount) for _, end, amount in spans] + [(s, 1, a) for s, _, a in spans])
+        level, worst, at = 0.0, 0.0, 0.0
+        for time, _, change in events:
+            level += change
+            if level > worst:
+                worst, at = level, time
+        if worst > capacity * (1 + CAPACITY_TOLERANCE):
+            self.wrong(" ".join(what), f"{worst!r} held at {at} s, but there is {capacity!r}")
+
+    def check_summary(self) -> None:
+        ran = [row for row in self.jobs.values() if row["state"] == "succeeded"]
+        states: dict[str, int] = defaultdict(int)
+        for row in self.jobs.values():
+            states[row["state"]] += 1
+        told = self.summary
+        if told["jobs"] != {"total": len(self.jobs), "by_state": dict(states)}:
+            self.wrong("summary.json", f"jobs {told['jobs']}, counted {dict(states)}")
+        totals = {
+            name: math.fsum(float(r[f"{name}_usd"]) for r in ran)
+            for name in ("electricity", "egress", "rent")
+        }
+        totals["owner_paid"] = totals["electricity"] + totals["egress"]
+        totals["renter_paid"] = totals["rent"] + totals["egress"]
+        for name, value in totals.items():
+            self.same("summary.json", f"costs_usd.{name}", told["costs_usd"][name], value)
+        self.same(
+            "summary.json", "energy_kwh", told["energy_kwh"], math.fsum(float(r["energy_kwh"]) for r in ran)
+        )
+        if not ran:
+            return
+        jct = sorted(float(row["jct_s"]) for row in ran)
+        self.same("summary.json", "jct_s.mean", told["jct_s"]["mean"], math.fsum(jct) / len(jct))
+        position = 0.95 * (len(jct) - 1)
+        low = math.floor(position)
+        high = min(low + 1, len(jct) - 1)
+        self.same(
+            "summary.json",
+            "jct_s.p95",
+            told["jct_s"]["p95"],
+            jct[low] + (jct[high] - jct[low]) * (position - low),
+        )
+        makespan = max(float(row["finish_s"]) for row in ran) - min(float(row["submit_s"]) for row in ran)
+        self.same("summary.json", "makespan_s", told["makespan_s"], makespan)
+
+
+def check(scenario: Path, folder: Path) -> list[str]:
+    """Everything that is wrong with a result of a replay of this scenario."""
+    return Checker(Inputs(scenario), folder).check()
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    failed = False
+    for name in arguments[1:]:
+        problems = check(Path(arguments[0]), Path(name))
+        failed = failed or bool(problems)
+        print(f"{name}: {'right' if not problems else f'{len(problems)} problems'}")
+        for problem in problems[:50]:
+            print(f"  {problem}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
