@@ -84,7 +84,7 @@ _TOPOLOGIES: OrderedDict[int, Topology] = OrderedDict()
 class Residual:
     """A working copy of what is free. Mutable: a policy takes from it as it goes through the queue."""
 
-    __slots__ = ("_down", "_free", "_links", "_pairs", "_up", "topology")
+    __slots__ = ("_down", "_free", "_links", "_neighbours", "_up", "topology")
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Residual:
         self._links = links
         self._up = up
         self._down = down
-        self._pairs: dict[LinkKey, Bandwidth] = {}
+        self._neighbours: dict[str, tuple[tuple[str, Bandwidth], ...]] = {}
 
     @classmethod
     def empty(cls, cluster: Cluster) -> Residual:
@@ -161,15 +161,20 @@ class Residual:
 
     def pair_bps(self, a: str, b: str) -> Bandwidth:
         """What one more cut between two regions could get in both directions; 0 where a direction lacks a link."""
-        key = (a, b) if a < b else (b, a)
-        known = self._pairs.get(key)
-        if known is None:
-            known = self._pairs[key] = min(self.link_bps((a, b)), self.link_bps((b, a)))
-        return known
+        return min(self.link_bps((a, b)), self.link_bps((b, a)))
 
     def own_pair_bps(self, a: str, b: str) -> Bandwidth:
         """As `pair_bps`, by the two links alone: what up- and downlinks allow is `access_bps`."""
         return min(self.own_link_bps((a, b)), self.own_link_bps((b, a)))
+
+    def neighbours(self, region: str) -> tuple[tuple[str, Bandwidth], ...]:
+        """Every region that is linked with this one in both directions, and `own_pair_bps` to it; by name."""
+        known = self._neighbours.get(region)
+        if known is None:
+            names = self.topology.neighbours[region]
+            known = tuple((name, self.own_pair_bps(region, name)) for name in names)
+            self._neighbours[region] = known
+        return known
 
     def access_bps(self, region: str) -> Bandwidth:
         """What all new cuts of a region may take together: the smaller of its uplink and downlink."""
@@ -192,6 +197,12 @@ class Residual:
         self._move_gpus(placement, +1)
         self._move_bandwidth(placement.cuts, +1)
 
+    def widened(self, cuts: Iterable[Cut]) -> Residual:
+        """A copy with so much more bandwidth where these cuts run: what would be if somebody gave it back."""
+        copy = self.clone()
+        copy._move_bandwidth(cuts, +1)
+        return copy
+
     def _move_gpus(self, placement: Placement, sign: int) -> None:
         for segment in placement.segments:
             key = (segment.region, segment.gpu_type)
@@ -208,7 +219,7 @@ class Residual:
                     self._up[src] += amount
                 if dst in self._down:
                     self._down[dst] += amount
-            self._pairs.clear()
+            self._neighbours.clear()
 
 
 def _whole(capacity_bps: float) -> Bandwidth:

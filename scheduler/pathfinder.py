@@ -149,10 +149,10 @@ def _next_link(
         spare = ground.access[end] if len(chain) == 1 else ground.access[end] / 2
         if spare < least:
             continue
-        for region in ground.residual.topology.neighbours[end]:
-            if region not in ground.slots or region in chain:
+        for region, own in ground.residual.neighbours(end):
+            if own < least or region not in ground.slots or region in chain:
                 continue
-            link = min(ground.residual.own_pair_bps(end, region), spare, ground.access[region])
+            link = min(own, spare, ground.access[region])
             if link < least:
                 continue
             key = (-link, -ground.slots[region], ground.rates[region][0], region, at_end)
@@ -176,8 +176,8 @@ def _searched(ground: _Ground, seed: int) -> Path | None:
     linked = {
         (a, b)
         for a in sites
-        for b in ground.residual.topology.neighbours[a]
-        if b in sites and a < b and ground.residual.own_pair_bps(a, b) >= least
+        for b, own in ground.residual.neighbours(a)
+        if b in sites and a < b and own >= least
     }
     chain = search_chain(sites, linked, ground.counts.floor, ground.max_regions, seed)
     if chain is None:

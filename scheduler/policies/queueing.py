@@ -50,8 +50,11 @@ class QueueRound:
     """What a round knows as it goes down the queue."""
 
     policy: QueuePolicy
-    snapshot: Snapshot
     world: World
+    before: World
+    """As `world` was when the round began."""
+    capacity: bool
+    """Whether the cluster has any GPU that may be scheduled on."""
     queue: list[Asking]
     strict: bool
     head: str | None = None
@@ -71,7 +74,10 @@ class QueueRound:
             for job in sorted(snapshot.waiting, key=lambda each: each.spec.job_id)
         ]
         queue = policy.order(asking, residual.congestion())
-        return cls(policy, snapshot, World.of(snapshot, residual, seed), queue, strict)
+        world = World.of(snapshot, residual, seed)
+        before = world.with_residual(residual.clone())
+        capacity = any(pool.gpus for pool in snapshot.cluster.pools.values())
+        return cls(policy, world, before, capacity, queue, strict)
 
     def decide(self, job: WaitingJob, demand: Demand) -> Decision:
         """The decision for the next job of the queue; a start takes what it needs from the residual."""
@@ -97,10 +103,10 @@ class QueueRound:
 
     def reasons(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
         """Why the job waits, with what it lacks; the first is the nearest cause."""
-        if not any(pool.gpus for pool in self.world.cluster.pools.values()):
+        if not self.capacity:
             return (Reason(ReasonCode.NO_CAPACITY_YET, "no node with schedulable GPUs has joined yet"),)
         lacking = held_reasons(demand, self.world, crosses_regions=self.policy.crosses_regions)
-        if self._never_on_cluster(job):
+        if self._never_on_cluster(job, demand):
             gone = (
                 "it has run before, but the nodes that are here now could not hold it even if all were free"
             )
@@ -112,31 +118,35 @@ class QueueRound:
 
     def never(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
         """Why the job can never run on this cluster under this policy; empty if it may, or has run before."""
-        if job.generation > 1 or job.require_regions or not self._never_on_cluster(job):
+        if job.generation > 1 or job.require_regions or not self._never_on_cluster(job, demand):
             return ()
         return never_reasons(
-            self._lasting(job), self.world.residual.topology, crosses_regions=self.policy.crosses_regions
+            self._lasting(job, demand),
+            self.world.residual.topology,
+            crosses_regions=self.policy.crosses_regions,
         )
 
-    def _never_on_cluster(self, job: WaitingJob) -> bool:
+    def _never_on_cluster(self, job: WaitingJob, demand: Demand) -> bool:
         """Whether the job could not be placed with everything free and no region cooling down."""
-        if not any(pool.gpus for pool in self.world.cluster.pools.values()):
+        if not self.capacity:
             return False
-        demand = self._lasting(job)
+        demand = self._lasting(job, demand)
         known = _COULD_EVER.setdefault(demand, {})
         if self.policy.name not in known:
             empty = self.world.with_residual(Residual.empty(self.world.cluster))
             known[self.policy.name] = bool(self.policy.could_ever(demand, empty))
         return not known[self.policy.name]
 
-    def _lasting(self, job: WaitingJob) -> Demand:
+    def _lasting(self, job: WaitingJob, demand: Demand) -> Demand:
         """What the job asks once no region cools down any more."""
-        calm = replace(job, avoid_regions=frozenset()) if job.avoid_regions else job
+        if not job.avoid_regions:
+            return demand
+        calm = replace(job, avoid_regions=frozenset())
         return Demands(self.world.residual.topology).of(calm, as_named=self.policy.as_named)
 
     def _could_before(self, demand: Demand) -> bool:
         """Whether the job would have found a place before anybody started in this round."""
-        return self.policy.place(demand, self.world.with_residual(Residual.of(self.snapshot))) is not None
+        return self.policy.place(demand, self.before) is not None
 
     def _behind_head(self) -> Reason:
         return Reason(
