@@ -42,7 +42,8 @@ def gantt(scenario: Scenario, result: ReplayResult) -> Figure:
                     "y": [offset + lane for lane in lanes],
                     "base": [row.start_s / HOUR_S for row in own],
                     "x": [(row.end_s - row.start_s) / HOUR_S for row in own],
-                    "marker": {"color": _colour(number), "line": {"width": 0.5, "color": "#ffffff"}},
+                    "width": 0.86,
+                    "marker": {"color": _colour(number), "line": {"width": 0}},
                     "text": [
                         f"job {escape(row.job_id)}: {row.stages} stages, {row.gpus} GPUs, {row.steps} steps"
                         for row in own
@@ -59,10 +60,14 @@ def gantt(scenario: Scenario, result: ReplayResult) -> Figure:
     axis = {
         "tickvals": [at for at, _ in ticks],
         "ticktext": [name for _, name in ticks],
-        "autorange": "reversed",
+        "range": [offset - 1, -1],
+        "zeroline": False,
+        "showgrid": False,
     }
     layout = _layout(title, "hours from the start", None, height=max(320, min(900, 90 + 8 * offset)))
     layout["yaxis"] = {**layout["yaxis"], **axis, "automargin": True}
+    layout["xaxis"]["range"] = [0, _end_s(result) / HOUR_S]
+    layout["barmode"] = "overlay"  # else every region's bars leave room for those of all others
     layout["showlegend"] = False
     return {"data": data, "layout": layout, "wide": True}
 
@@ -74,7 +79,7 @@ def jct_distribution(result: ReplayResult) -> Figure:
         (job.first_start_s - job.submit_s) / HOUR_S for job in result.jobs if job.first_start_s is not None
     ]
     data = [_shares(jct_h, "JCT", 0), _shares(waited_h, "queueing delay", 1)]
-    return {"data": data, "layout": _layout("Completion times", "hours", "share of the jobs")}
+    return {"data": data, "layout": _log_x(_layout("Completion times", "hours (log)", "share of the jobs"))}
 
 
 def cost_distribution(result: ReplayResult) -> Figure:
@@ -84,7 +89,7 @@ def cost_distribution(result: ReplayResult) -> Figure:
         _shares([job.electricity_usd for job in ran], "electricity", 2),
         _shares([job.egress_usd for job in ran], "egress", 3),
     ]
-    return {"data": data, "layout": _layout("Cost of a job", "USD", "share of the jobs")}
+    return {"data": data, "layout": _log_x(_layout("Cost of a job", "USD (log)", "share of the jobs"))}
 
 
 def utilisation(scenario: Scenario, result: ReplayResult) -> Figure:
@@ -94,15 +99,25 @@ def utilisation(scenario: Scenario, result: ReplayResult) -> Figure:
         there[pool.region] += pool.gpus
     end_s = _end_s(result)
     edges = np.linspace(0.0, end_s, _POINTS + 1)
-    data = []
-    for number, (region, gpus) in enumerate(there.items()):
+    shares = []
+    for region, gpus in there.items():
         own = [row for row in result.allocations if row.region == region]
         held = _mean_level([(row.start_s, row.end_s, float(row.gpus)) for row in own], edges)
-        share = held / gpus if gpus else held
-        data.append(_line((edges[:-1] / HOUR_S).tolist(), share.tolist(), region, number))
-    layout = _layout("GPUs held", "hours from the start", "share of the region's GPUs")
-    layout["yaxis"]["range"] = [0, 1.02]
-    return {"data": data, "layout": layout, "wide": True}
+        shares.append((held / gpus if gpus else held).tolist())
+    heat = {
+        "type": "heatmap",
+        "x": (edges[:-1] / HOUR_S).tolist(),
+        "y": list(there),
+        "z": shares,
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, "#f2f5f9"], [0.5, "#7fa8d9"], [1, "#123f7a"]],
+        "colorbar": {"title": {"text": "held"}, "tickformat": ".0%"},
+        "hovertemplate": "%{y}, hour %{x:.1f}: %{z:.0%} held<extra></extra>",
+    }
+    layout = _layout("GPUs held", "hours from the start", None, height=140 + 24 * len(there))
+    layout["yaxis"].update({"autorange": "reversed", "automargin": True})
+    return {"data": [heat], "layout": layout, "wide": True}
 
 
 def queue_length(result: ReplayResult) -> Figure:
@@ -199,6 +214,9 @@ def _shares(values: Sequence[float], name: str, colour: int) -> Figure:
     ordered = sorted(values)
     count = len(ordered)
     keep = sorted({round(index) for index in np.linspace(0, count - 1, min(count, _POINTS))}) if count else []
+    keep = [
+        index for index in keep if ordered[index] > 0
+    ]  # the axis is logarithmic; what is 0 counts in the shares
     shares = [(index + 1) / count for index in keep]
     return {
         **_line([ordered[index] for index in keep], shares, name, colour),
@@ -217,16 +235,22 @@ def _line(x: list[float], y: list[float], name: str, colour: int) -> Figure:
     }
 
 
+def _log_x(layout: Figure) -> Figure:
+    layout["xaxis"].update({"type": "log", "exponentformat": "none"})
+    layout["yaxis"]["range"] = [0, 1.02]
+    return layout
+
+
 def _layout(title: str, x: str | None, y: str | None, height: int = 340) -> Figure:
     axis = {"gridcolor": "#e8ecf0", "zerolinecolor": "#c8d0d8"}
     return {
         "title": {"text": title, "font": {"size": 16}},
         "height": height,
-        "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
+        "margin": {"l": 60, "r": 20, "t": 50, "b": 60},
         "paper_bgcolor": "#ffffff",
         "plot_bgcolor": "#ffffff",
         "font": {"family": "system-ui, sans-serif", "size": 12},
-        "xaxis": {"title": {"text": x}, **axis},
+        "xaxis": {"title": {"text": x}, "automargin": True, **axis},
         "yaxis": {"title": {"text": y}, **axis},
         "bargap": 0.1,
         "hovermode": "closest",

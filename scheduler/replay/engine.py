@@ -41,7 +41,7 @@ def replay(
 ) -> ReplayResult:
     """Runs every job of the scenario to its end, or until it is told that it can never run.
 
-    Raises ReplayError where prices end before the jobs do, and where the policy's plan is not legal.
+    Raises PricesEndError where prices end before the jobs do, ReplayError where the policy's plan is not legal.
     """
     began_s = time.perf_counter()
     engine = _Engine(scenario, jobs, config, progress)

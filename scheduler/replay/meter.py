@@ -20,7 +20,7 @@ from scheduler.evaluate import Evaluation
 from scheduler.job import JobSpec
 from scheduler.price import PriceSeries
 from scheduler.profile import boundary_bytes
-from scheduler.replay.errors import ReplayError
+from scheduler.replay.errors import PricesEndError
 from scheduler.replay.records import AllocationRow, LinkRow
 from scheduler.spec.scenario import Scenario
 from scheduler.units import format_time
@@ -62,7 +62,7 @@ class Meter:
         }
 
     def bill(self, run: Generation) -> Bill:
-        """Raises ReplayError where the run goes beyond the end of a region's prices."""
+        """Raises PricesEndError where the run goes beyond the end of a region's prices."""
         allocations = self._allocations(run)
         links = self._links(run)
         duration_s = run.end_s - run.start_s
@@ -141,7 +141,7 @@ class Meter:
         if run.end_s > series.end_s:
             end = format_time(self._scenario.start_s + series.end_s)
             until = format_time(self._scenario.start_s + run.end_s)
-            raise ReplayError(
+            raise PricesEndError(
                 f"{self._scenario.path}: the price of region {region} ({self._scenario.price_sources[region]}) ends at "
                 f"{end}, but job {run.spec.job_id} runs there until {until}: give prices for that long, or fewer jobs"
             )

@@ -16,7 +16,7 @@ from typing import Any
 from scheduler.errors import InvalidValueError, SchedulerError
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.replay.engine import Progress, replay
-from scheduler.replay.errors import ReplayError
+from scheduler.replay.errors import PricesEndError, ReplayError
 from scheduler.replay.files import OutputFolder
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.workload import jobs_of
@@ -38,7 +38,7 @@ def run_policies(
 ) -> list[dict[str, Any]]:
     """Replays the scenario under each policy and writes `out`/<policy>/; answers the summaries in their order.
 
-    Raises SpecError, ReplayError or InvalidValueError; then nothing is written.
+    Raises SpecError, PricesEndError, ReplayError or InvalidValueError; then nothing is written.
     """
     for config in configs:
         if config.name not in POLICIES:
@@ -79,6 +79,7 @@ class _Update:
     progress: tuple[int, int, float] | None = None
     summary: dict[str, Any] | None = None
     failure: str | None = None
+    prices_end: bool = False
 
 
 def _in_processes(
@@ -102,7 +103,8 @@ def _in_processes(
                     if following is not None:
                         ready.send(following)
                 else:
-                    raise ReplayError(update.failure or "the replay failed")
+                    kind = PricesEndError if update.prices_end else ReplayError
+                    raise kind(update.failure)
     return [summaries[index] for index in range(len(configs))]
 
 
@@ -116,7 +118,9 @@ def _workers(
     try:
         for _ in range(count):
             mine, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_work, args=(path, list(configs), folder, theirs), daemon=True)
+            process: BaseProcess = context.Process(
+                target=_work, args=(path, list(configs), folder, theirs), daemon=True
+            )
             process.start()
             theirs.close()
             workers[mine] = process
@@ -154,7 +158,8 @@ def _work(path: Path, configs: Sequence[PolicyConfig], folder: OutputFolder, con
             )
             connection.send(_Update(index, summary=summary))
         except SchedulerError as error:
-            connection.send(_Update(index, failure=str(error)))
+            ended = isinstance(error, PricesEndError)
+            connection.send(_Update(index, failure=str(error), prices_end=ended))
 
 
 def _reporter(connection: Connection, index: int) -> Progress:

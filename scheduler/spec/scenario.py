@@ -106,7 +106,7 @@ class _Reader:
             if series is not None:
                 electricity[section.name] = series
         links = self._links(document, regions)
-        jobs = read_jobs(document.jobs, document.training, self)
+        jobs = read_jobs(document.jobs, document.training, regions, self)
         if self.issues or jobs is None:
             return None
         return Scenario(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -19,7 +19,7 @@ from scheduler.spec.scenario_document import (
     TraceJobsSection,
     TrainingDefaultsSection,
 )
-from scheduler.spec.support import unsupported_in_replay
+from scheduler.spec.support import unknown_regions, unsupported_in_replay
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -57,10 +57,12 @@ class IssueSink(Protocol):
     def resolve(self, relative: str) -> Path: ...
 
 
-def read_jobs(value: object, training: TrainingDefaultsSection, sink: IssueSink) -> JobSource | None:
+def read_jobs(
+    value: object, training: TrainingDefaultsSection, regions: Collection[str], sink: IssueSink
+) -> JobSource | None:
     """Reads the section. What is wrong goes to `sink`."""
     if isinstance(value, list):
-        return _listed(value, training, sink)
+        return _listed(value, training, regions, sink)
     if isinstance(value, dict) and "trace" in value:
         section = sink.section(TraceJobsSection, value, ("jobs",))
         return None if section is None else TraceFile(sink.resolve(section.trace), section)
@@ -81,7 +83,7 @@ class _Submission(Section):
 
 
 def _listed(
-    values: list[Any], training: TrainingDefaultsSection, sink: IssueSink
+    values: list[Any], training: TrainingDefaultsSection, regions: Collection[str], sink: IssueSink
 ) -> tuple[ListedJob, ...] | None:
     if not 1 <= len(values) <= MAX_JOBS:
         sink.issue(("jobs",), f"{len(values)} jobs", f"1 to {MAX_JOBS} jobs")
@@ -89,7 +91,7 @@ def _listed(
     jobs = []
     names: set[str] = set()
     for index, value in enumerate(values):
-        job = _listed_job(value, index, training, sink)
+        job = _listed_job(value, index, training, regions, sink)
         if job is None:
             continue
         if job.document.name in names:
@@ -102,7 +104,7 @@ def _listed(
 
 
 def _listed_job(
-    value: object, index: int, training: TrainingDefaultsSection, sink: IssueSink
+    value: object, index: int, training: TrainingDefaultsSection, regions: Collection[str], sink: IssueSink
 ) -> ListedJob | None:
     at = ("jobs", index)
     if not isinstance(value, dict):
@@ -119,7 +121,7 @@ def _listed_job(
         prefix = pointer_of(at)
         sink.issues.extend(replace(issue, pointer=prefix + issue.pointer) for issue in error.issues)
         return None
-    refused = unsupported_in_replay(job)
+    refused = [*unsupported_in_replay(job), *unknown_regions(job, regions)]
     sink.issues.extend(replace(issue, pointer=pointer_of(at) + issue.pointer) for issue in refused)
     if submission is None or refused:
         return None

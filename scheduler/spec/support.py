@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+
 from scheduler.job import Elasticity
 from scheduler.spec.issues import FieldIssue
 from scheduler.spec.job import JobDocument
@@ -22,6 +25,18 @@ def unsupported(document: JobDocument) -> list[FieldIssue]:
 def unsupported_in_replay(document: JobDocument) -> list[FieldIssue]:
     """What a replay cannot honour. `run`, `checkpoint` and `stop` have no part in a replay and are accepted."""
     return _unsupported_anywhere(document)
+
+
+def unknown_regions(document: JobDocument, regions: Collection[str]) -> list[FieldIssue]:
+    """The region patterns of a job that match none of `regions`: misspelt, most likely."""
+    wanted = [(f"/placement/regions/{index}", each) for index, each in enumerate(document.placement.regions)]
+    wanted += [(f"/placement/exclude/{index}", each) for index, each in enumerate(document.placement.exclude)]
+    expected = f"a pattern that matches one of the regions {', '.join(sorted(regions))}"
+    return [
+        FieldIssue(pointer, pattern, expected)
+        for pointer, pattern in wanted
+        if not any(fnmatchcase(region, pattern) for region in regions)
+    ]
 
 
 def _unsupported_anywhere(document: JobDocument) -> list[FieldIssue]:

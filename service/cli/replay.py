@@ -15,6 +15,7 @@ from scheduler.errors import SchedulerError
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.replay.compare import FIGURES, Compared
 from scheduler.replay.compare import compare as compare_results
+from scheduler.replay.errors import PricesEndError, ReplayError
 from scheduler.replay.run import run_policies
 from scheduler.spec.issues import SpecError
 from scheduler.spec.scenario import load_scenario
@@ -54,6 +55,10 @@ def replay(
             raise CommandError("--policy: no policy named", Exit.USAGE)
         with _watching(names) as watch:
             summaries = run_policies(load_scenario(scenario), configs, out, watch, processes)
+    except PricesEndError as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    except ReplayError as error:
+        raise CommandError(str(error), Exit.FAILED) from error
     except SchedulerError as error:
         raise _bad_input(error) from error
     except OSError as error:
