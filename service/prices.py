@@ -128,7 +128,7 @@ async def put(
 async def import_points(
     services: Services, principal: Principal, subject: Subject, points: Sequence[Point]
 ) -> Imported:
-    """A whole series at once. What repeats a stored value is left out; a correction is known later than what it corrects.
+    """A whole series at once. What repeats a stored value is left out; a correction is known later than the corrected.
 
     Raises InvalidInputError for times out of order, ConflictError for another value with no later `known_at_s`.
     """

@@ -73,3 +73,16 @@ class CreateProject(Body):
     model_config = body_example({"project": "nlp"})
 
     project: ProjectName
+
+
+class WhoAmI(Answer):
+    """Who the server takes the caller for."""
+
+    model_config = example(
+        {"token_id": TOKEN["token_id"], "name": "ci", "role": "submitter", "project": "nlp"}
+    )
+
+    token_id: str
+    name: str
+    role: str
+    project: str

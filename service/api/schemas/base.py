@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -50,3 +51,8 @@ class Page(Answer, Generic[T]):
 
     items: list[T]
     next: str | None = None
+
+
+def flat(record: Any, **more: Any) -> dict[str, Any]:
+    """The fields of a record as a mapping, with others beside them."""
+    return {field.name: getattr(record, field.name) for field in fields(record)} | more

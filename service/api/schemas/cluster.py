@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from service.api.schemas.base import Answer, Body, body_example, example
+from service.api.schemas.base import Answer, Body, body_example, example, flat
+from service.links import LinkView
+from service.nodes import NodeView
+from service.regions import PoolView, RegionView
 
 Bandwidth = Annotated[float, Field(gt=0, le=1e18, description="bit/s")]
 
@@ -88,6 +91,12 @@ class Pool(Answer):
     """Now; null where no price is known."""
     version: int
 
+    @classmethod
+    def of(cls, view: PoolView) -> Self:
+        return cls.model_validate(
+            flat(view.pool, gpus=view.gpus, rent_usd_per_gpu_hour=view.rent_usd_per_gpu_hour)
+        )
+
 
 class Region(Answer):
     """A place, what it has, and what power costs there now (null: not known)."""
@@ -105,6 +114,12 @@ class Region(Answer):
     electricity_usd_per_kwh: float | None
     carbon_g_per_kwh: float | None
     version: int
+
+    @classmethod
+    def of(cls, view: RegionView) -> Self:
+        return cls.model_validate(
+            flat(view.record) | flat(view, pools=[Pool.of(pool) for pool in view.pools])
+        )
 
 
 class Node(Answer):
@@ -134,6 +149,11 @@ class Node(Answer):
     """The agent's clock minus the server's, at its last heartbeat."""
     version: int
 
+    @classmethod
+    def of(cls, view: NodeView) -> Self:
+        ages = {"heartbeat_age_s": view.heartbeat_age_s, "measured_age_s": view.measured_age_s}
+        return cls.model_validate(flat(view.agent) | flat(view.node, used_gpus=view.used_gpus, **ages))
+
 
 class Link(Answer):
     """A directed link and what running jobs hold of it."""
@@ -150,6 +170,10 @@ class Link(Answer):
     egress_usd_per_gb: float | None
     """Now; null where no price is known (then counted as 0)."""
     version: int
+
+    @classmethod
+    def of(cls, view: LinkView) -> Self:
+        return cls.model_validate(flat(view.link) | flat(view, free_bps=view.free_bps))
 
 
 class PutRegion(Body):

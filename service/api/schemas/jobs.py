@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from service.api.schemas.base import Answer, example
+from service.api.schemas.base import Answer, example, flat
 from service.api.schemas.placements import ALLOCATION, CHAIN, PLACEMENT, Allocation, ChainPart, Placement
 from service.api.schemas.reasons import REASON, Reason
+from service.explanations import JobExplanation
+from service.job_views import JobView
 
 SPEC = {
     "name": "gpt-small",
@@ -84,7 +86,7 @@ LOG_LINE = {
     "text": "step 37 loss 3.910",
     "at_s": 1764460841.0,
 }
-VERDICT = {"region": "us-east", "verdict": "GpusExhausted", "detail": "2 GPUs free, 3 needed"}
+VERDICT = {"region": "us-east", "free_gpus": 2, "stages": 2, "reasons": [REASON]}
 EXPLANATION = {
     "job_id": "job-01kb9wzx7c2f4h6j8k0m2n4p6q",
     "state": "queued",
@@ -173,6 +175,21 @@ class Job(Answer):
     spec: dict[str, Any]
     version: int
 
+    @classmethod
+    def of(cls, view: JobView) -> Self:
+        last = view.last
+        return cls.model_validate(
+            flat(view.job)
+            | flat(view)
+            | {
+                "allocations": [Allocation.of(allocation) for allocation in view.allocations],
+                "chain": last.chain if last else (),
+                "placement": last.allocation.placement if last else None,
+                "why": last.allocation.why if last else None,
+                "predicted_iteration_s": last.allocation.predicted_iteration_s if last else None,
+            }
+        )
+
 
 class Step(Answer):
     """One training step (iteration) as it was reported. `loss` is null where it is not a number."""
@@ -201,26 +218,47 @@ class LogLine(Answer):
 
 
 class RegionVerdict(Answer):
-    """What a region answers to a job."""
+    """What stands between a job and a region; no reason: it could take part now."""
 
     model_config = example(VERDICT)
 
     region: str
-    verdict: str
-    detail: str
+    free_gpus: int
+    """Of types that the job can use."""
+    stages: int
+    """Whole stages of the job that these hold."""
+    reasons: list[Reason]
 
 
 class Explanation(Answer):
-    """Why a job waits, and what would let it start."""
+    """Why a job waits, and what would let it start. Of a job that does not wait: its state and stored reasons."""
 
     model_config = example(EXPLANATION)
 
     job_id: str
     state: str
     position: int | None
-    queue_length: int
+    """From 1 among those that stay waiting; null if it would start in this round, or does not wait."""
+    queue_length: int | None
     reasons: list[Reason]
     regions: list[RegionVerdict]
     would_start: list[str]
+    """Each has been tried: with that one change the policy finds a place for it."""
     blocking_jobs: list[str]
-    """Ids of the caller's own project's jobs that hold what it needs; others are counted in the reasons."""
+    """Ids of the caller's own running jobs whose ends together make room for it."""
+
+    @classmethod
+    def of(cls, explanation: JobExplanation) -> Self:
+        job, now = explanation.job, explanation.now
+        return cls.model_validate(
+            {
+                "job_id": job.job_id,
+                "state": job.state,
+                "position": (now.position or None) if now else None,
+                "queue_length": now.queue_length if now else None,
+                "reasons": now.reasons if now else job.reasons,
+                "regions": now.regions if now else (),
+                "would_start": now.would_start if now else (),
+                "blocking_jobs": now.blocking_jobs if now else (),
+            }
+        )

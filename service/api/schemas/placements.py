@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from service.api.schemas.base import Answer, example
+from typing import Self
+
+from service.api.schemas.base import Answer, example, flat
+from service.job_views import AllocationView
 
 SEGMENT = {"region": "eu-west", "gpu_type": "cpu-slot", "stages": 2, "gpus_per_stage": 1}
 CUT = {"src": "eu-west", "dst": "eu-north", "bandwidth_bps": 1e9, "latency_s": 0.012}
@@ -101,3 +104,9 @@ class Allocation(Answer):
     created_at_s: float
     running_at_s: float | None
     ended_at_s: float | None
+
+    @classmethod
+    def of(cls, view: AllocationView) -> Self:
+        return cls.model_validate(
+            flat(view.allocation, job_name=view.job_name, chain=view.chain, gpus=view.gpus)
+        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from scheduler.plan import Hold, Start
+from service import dry_runs, placements
 from service.api.schemas.base import Answer, example
 from service.api.schemas.jobs import ENERGY, SPEC, SPENT, Energy, Spent
 from service.api.schemas.placements import CHAIN, PLACEMENT, ChainPart, Placement
 from service.api.schemas.reasons import Reason
+from service.job_views import chain_of
 
 PLAN = {
     "decision": "start",
@@ -67,3 +70,34 @@ class DryRun(Answer):
     unpriced_regions: list[str]
     job: dict[str, Any]
     """The job as the server completes it."""
+
+    @classmethod
+    def of(cls, run: dry_runs.DryRun) -> Self:
+        decision, estimate = run.decision, run.estimate
+        started = decision.placement if isinstance(decision, Start) else None
+        placement = None if started is None else placements.to_document(started)
+        return cls.model_validate(
+            {
+                "decision": type(decision).__name__.lower(),
+                "at_s": run.at_s,
+                "snapshot_version": run.snapshot_version,
+                "policy": run.policy,
+                "position": decision.position if isinstance(decision, Hold) else None,
+                "queue_length": run.queue_length,
+                "reasons": run.reasons,
+                "why": run.why,
+                "chain": () if placement is None else chain_of(placement),
+                "placement": placement,
+                "stages": started and started.stages,
+                "gpus": started and started.gpus,
+                "iteration_s": estimate and estimate.evaluation.iteration_s,
+                "bubble_fraction": estimate and estimate.bubble_fraction,
+                "usd_per_hour": estimate and estimate.usd_per_hour,
+                "duration_s": estimate and estimate.duration_s,
+                "finish_at_s": estimate and run.at_s + estimate.duration_s,
+                "cost_usd": estimate and estimate.cost_usd,
+                "energy_kwh": estimate and estimate.energy_kwh,
+                "unpriced_regions": estimate.unpriced_regions if estimate else (),
+                "job": run.job,
+            }
+        )

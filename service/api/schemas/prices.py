@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from service.api.schemas.base import Answer, Body, GpuTypeName, RegionName, body_example, example
+from service import prices
+from service.api.schemas.base import Answer, Body, GpuTypeName, RegionName, body_example, example, flat
 
 Kind = Literal["electricity", "rent", "egress", "carbon"]
 Unit = Literal["usd_per_kwh", "usd_per_mwh", "usd_per_gpu_hour", "usd_per_gb", "g_per_kwh"]
@@ -55,6 +56,13 @@ class PriceSeries(Answer):
     source: str
     value_now: float | None
 
+    @classmethod
+    def of(cls, view: prices.SeriesView) -> Self:
+        series = flat(view.series, value_now=view.value_now, points=view.points)
+        return cls.model_validate(
+            series | {"gpu_type": series["gpu_type"] or None, "dst": series["dst"] or None}
+        )
+
 
 class PriceHistory(PriceSeries):
     """A series with its points in a span of time, corrections included: of one validity the last known holds."""
@@ -85,6 +93,10 @@ class Subject(Body):
     unit: Unit | None = None
     """Of the values given. Left out: the series' own (usd_per_kwh, usd_per_gpu_hour, usd_per_gb, g_per_kwh)."""
     source: Source = "set by hand"
+
+    def subject(self) -> prices.Subject:
+        """As the use-case takes it."""
+        return prices.Subject(self.kind, self.region, self.gpu_type, self.dst, self.unit, self.source)
 
 
 class PutPrice(Subject):

@@ -69,7 +69,7 @@ def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]
 def names(session: Session, job_ids: Collection[str]) -> dict[str, str]:
     """Name of each of these jobs."""
     rows = session.execute(select(JobRow.job_id, JobRow.name).where(JobRow.job_id.in_(job_ids)))
-    return dict(rows.tuples().all())
+    return {job_id: name for job_id, name in rows}  # noqa: C416 - dict() loses the types
 
 
 def count_by_state(session: Session, scope: Scope) -> dict[tuple[str, str], int]:

@@ -1,0 +1,55 @@
+"""`ports.Bus` inside one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from weakref import WeakSet
+
+
+class Subscription(AsyncIterator[None]):
+    """Wake-ups since it was made; those that nobody has waited for fold into one."""
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """To be called from the event loop's thread."""
+        self._woken.set()
+
+    async def __anext__(self) -> None:
+        await self._woken.wait()
+        self._woken.clear()
+
+
+class LocalBus:
+    """Wakes the subscriptions of this process. A subscription that nobody holds any more is forgotten."""
+
+    def __init__(self) -> None:
+        self._subscriptions: defaultdict[str, WeakSet[Subscription]] = defaultdict(WeakSet)
+
+    async def publish(self, topic: str) -> None:
+        self.wake(topic)
+
+    def subscribe(self, topic: str) -> Subscription:
+        subscription = Subscription()
+        self._subscriptions[topic].add(subscription)
+        return subscription
+
+    async def wait(self, topic: str, timeout_s: float) -> bool:
+        subscription = self.subscribe(topic)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await anext(subscription)
+        except TimeoutError:
+            return False
+        return True
+
+    def wake(self, topic: str) -> None:
+        """The same as `publish`, without waiting for anything."""
+        for subscription in list(self._subscriptions.get(topic, ())):
+            subscription.wake()
+
+    async def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,75 @@
+"""`ports.Bus` over Redis: wakes the other servers too. While Redis is away this process wakes itself alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from service.adapters.local_bus import LocalBus, Subscription
+
+CHANNEL_PREFIX = "bace:wake:"
+RETRY_S = 1.0
+TIMEOUT_S = 2.0
+_log = structlog.get_logger("bus")
+
+
+class RedisBus:
+    """A local bus, what it publishes told to all servers, and what the others publish heard by it."""
+
+    def __init__(self, url: str) -> None:
+        self._local = LocalBus()
+        self._redis = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S)
+        # The listener waits for messages as long as it takes.
+        self._listening = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S)
+        self._listener: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listens from now on. Returns when Redis answers, or at once where it does not: the rest goes on alone."""
+        self._listener = asyncio.create_task(self._listen())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._ready.wait()
+
+    async def publish(self, topic: str) -> None:
+        self._local.wake(topic)
+        try:
+            await self._redis.publish(CHANNEL_PREFIX + topic, b"")
+        except (RedisError, OSError) as error:
+            _log.warning("redis_unreachable", error=str(error))
+
+    def subscribe(self, topic: str) -> Subscription:
+        return self._local.subscribe(topic)
+
+    async def wait(self, topic: str, timeout_s: float) -> bool:
+        return await self._local.wait(topic, timeout_s)
+
+    async def close(self) -> None:
+        """Stops listening and closes the connections."""
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+        await self._redis.aclose()
+        await self._listening.aclose()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except (RedisError, OSError) as error:
+                _log.warning("redis_unreachable", error=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def _hear(self) -> None:
+        async with self._listening.pubsub() as channel:
+            await channel.psubscribe(CHANNEL_PREFIX + "*")
+            async for message in channel.listen():
+                if message["type"] == "psubscribe":
+                    self._ready.set()
+                elif message["type"] == "pmessage":
+                    self._local.wake(message["channel"].decode().removeprefix(CHANNEL_PREFIX))

@@ -1,0 +1,108 @@
+"""Who may do what: one table of routes and roles. A route that is not in it is closed to everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from service.access import Principal, Role
+from service.errors import ForbiddenError, UnauthenticatedError
+from service.services import Services
+from service.tokens import Authenticator
+
+_ADMIN = frozenset({Role.ADMIN})
+_SUBMIT = frozenset({Role.ADMIN, Role.SUBMITTER})
+_READ = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
+_AGENT = frozenset({Role.AGENT})
+
+PUBLIC = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/")})
+"""Open without a token: they tell nothing but that the server is there. (`/` is the empty dashboard.)"""
+
+ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
+    {
+        ("POST", "/v1/jobs"): _SUBMIT,
+        ("GET", "/v1/jobs"): _READ,
+        ("GET", "/v1/jobs/{job_id}"): _READ,
+        ("POST", "/v1/jobs/{job_id}/cancel"): _SUBMIT,
+        ("GET", "/v1/jobs/{job_id}/explain"): _READ,
+        ("GET", "/v1/jobs/{job_id}/logs"): _READ,
+        ("GET", "/v1/jobs/{job_id}/events"): _READ,
+        ("GET", "/v1/jobs/{job_id}/steps"): _READ,
+        ("POST", "/v1/plans"): _SUBMIT,
+        ("GET", "/v1/allocations"): _READ,
+        ("GET", "/v1/events"): _READ,
+        ("GET", "/v1/nodes"): _READ,
+        ("GET", "/v1/nodes/{node_id}"): _READ,
+        ("POST", "/v1/nodes/{node_id}/cordon"): _ADMIN,
+        ("POST", "/v1/nodes/{node_id}/uncordon"): _ADMIN,
+        ("POST", "/v1/nodes/{node_id}/drain"): _ADMIN,
+        ("GET", "/v1/regions"): _READ,
+        ("GET", "/v1/regions/{region}"): _READ,
+        ("PUT", "/v1/regions/{region}"): _ADMIN,
+        ("GET", "/v1/pools"): _READ,
+        ("PUT", "/v1/pools/{region}/{gpu_type}"): _ADMIN,
+        ("GET", "/v1/links"): _READ,
+        ("PUT", "/v1/links/{src}/{dst}"): _ADMIN,
+        ("GET", "/v1/prices"): _READ,
+        ("GET", "/v1/prices/{series_id}"): _READ,
+        ("PUT", "/v1/prices"): _ADMIN,
+        ("POST", "/v1/prices/import"): _ADMIN,
+        ("GET", "/v1/projects"): _READ,
+        ("POST", "/v1/projects"): _ADMIN,
+        ("GET", "/v1/tokens"): _ADMIN,
+        ("POST", "/v1/tokens"): _ADMIN,
+        ("POST", "/v1/tokens/{token_id}/revoke"): _ADMIN,
+        ("GET", "/v1/whoami"): _READ | _AGENT,
+        ("GET", "/metrics"): frozenset({Role.ADMIN, Role.VIEWER}),
+        ("GET", "/openapi.json"): _READ,
+        ("POST", "/agent/v1/join"): _AGENT,
+        ("POST", "/agent/v1/heartbeat"): _AGENT,
+    }
+)
+
+
+async def authorise(request: Request) -> Principal | None:
+    """Every route depends on it. Raises UnauthenticatedError, ForbiddenError; None on a public route."""
+    route = (request.method, request.scope["route"].path)
+    if route in PUBLIC:
+        return None
+    principal = await authenticator_of(request).recognise(_bearer(request))
+    allowed = ACCESS.get(route, frozenset())
+    if principal.role not in allowed:
+        roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"
+        raise ForbiddenError(f"a {principal.role.value} may not do this: it is for {roles}")
+    return principal
+
+
+async def caller(principal: Annotated[Principal | None, Depends(authorise)]) -> Principal:
+    """The caller of a route that is not public."""
+    if principal is None:
+        raise UnauthenticatedError("this route needs a bearer token")
+    return principal
+
+
+def services_of(request: Request) -> Services:
+    """What the application was made with."""
+    services: Services = request.app.state.services
+    return services
+
+
+def authenticator_of(request: Request) -> Authenticator:
+    """The one memory of tokens of this application."""
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator
+
+
+Caller = Annotated[Principal, Depends(caller)]
+Injected = Annotated[Services, Depends(services_of)]
+Tokens = Annotated[Authenticator, Depends(authenticator_of)]
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not text.strip():
+        raise UnauthenticatedError("send a token: Authorization: Bearer bace_…")
+    return text.strip()

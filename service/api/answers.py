@@ -1,0 +1,33 @@
+"""What the routes share: the problems they declare, and the sizes of their pages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+
+from service import limits
+from service.api.schemas.problems import Problem
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "content": {"application/problem+json": {}}, "description": description}
+    for status, description in {
+        401: "No token, or one that is unknown, expired or revoked.",
+        403: "The token's role does not allow this.",
+        404: "There is no such object, or it is not the caller's to see.",
+        409: "The object is in a state in which this cannot be done, or the id is ambiguous.",
+        412: "If-Match names a version that is not the current one.",
+        413: "The body is too large.",
+        422: "The request cannot be meant; `errors` names every field. Nothing was stored.",
+        503: "The database does not answer at present. Nothing was stored.",
+    }.items()
+}
+
+Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="items at most")]
+Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+After = Annotated[int, Query(ge=0, le=2**53, description="only what has a higher number")]
+Project = Annotated[
+    str | None,
+    Query(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="one project of those the caller sees"),
+]
+Moment = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="epoch seconds, UTC")]

@@ -1,0 +1,52 @@
+"""`/v1/nodes`: hosts, and taking them out of planning."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from service import nodes
+from service.api.access import Caller, Injected
+from service.api.answers import REFUSALS
+from service.api.etags import etag, wanted_version
+from service.api.schemas.base import Page
+from service.api.schemas.cluster import Node
+from service.api.strict_json import StrictRoute
+from service.nodes import NodeView
+
+router = APIRouter(prefix="/v1/nodes", tags=["cluster"], route_class=StrictRoute, responses=REFUSALS)
+Version = Annotated[int | None, Depends(wanted_version)]
+
+
+@router.get("", response_model=Page[Node])
+async def list_nodes(services: Injected, principal: Caller) -> Page[Node]:
+    """All nodes, by id."""
+    return Page(items=[Node.of(view) for view in await nodes.list_all(services)])
+
+
+@router.get("/{node_id}", response_model=Node)
+async def show(services: Injected, principal: Caller, response: Response, node_id: str) -> Node:
+    """One node, by its id or a prefix of it that fits no other."""
+    return _answer(response, await nodes.show(services, node_id))
+
+
+@router.post("/{node_id}/cordon", response_model=Node)
+async def cordon(
+    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+) -> Node:
+    """Nothing new is placed on the node; what runs goes on. Again changes nothing."""
+    return _answer(response, await nodes.cordon(services, principal, node_id, version))
+
+
+@router.post("/{node_id}/uncordon", response_model=Node)
+async def uncordon(
+    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+) -> Node:
+    """The node takes jobs again. Again changes nothing."""
+    return _answer(response, await nodes.uncordon(services, principal, node_id, version))
+
+
+def _answer(response: Response, view: NodeView) -> Node:
+    response.headers["ETag"] = etag(view.node.version)
+    return Node.of(view)

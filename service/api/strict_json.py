@@ -1,0 +1,133 @@
+"""Bodies are read strictly: JSON alone, no NaN, no duplicate keys, no deep nesting, nothing a database cannot hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from service import limits
+from service.errors import FieldError, InvalidInputError
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON body is checked before anything of it is believed."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            strict = _StrictRequest(request.scope, request.receive)
+            if self.body_field is not None:
+                await strict.json()
+            return await handle(strict)
+
+        return handle_strictly
+
+
+class _StrictRequest(Request):
+    _document: Any
+    _parsed = False
+
+    async def json(self) -> Any:
+        if not self._parsed:
+            media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise _refused("", "a body in JSON, with Content-Type: application/json", media_type or None)
+            self._document = loads(await self.body())
+            self._parsed = True
+        return self._document
+
+
+def loads(body: bytes) -> Any:
+    """JSON text (UTF-8) as a value. Raises InvalidInputError that names the field."""
+    if not body:
+        raise _refused("", "a body in JSON: it is empty", None)
+    try:
+        document = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_int=_integer,
+        )
+    except UnicodeDecodeError as error:
+        raise _refused("", f"UTF-8: byte {error.start} is not", None) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise _refused("", f"JSON: {error.msg} at {where}", None) from None
+    except RecursionError:
+        raise _too_deep("") from None
+    _check(document)
+    return document
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _refused(f"/{_escaped(key)}", "every key once", key)
+            seen.add(key)
+    return document
+
+
+def _no_constant(name: str) -> Any:
+    raise _refused("", f"finite numbers: {name} is no JSON", name)
+
+
+def _integer(text: str) -> int:
+    if len(text.lstrip("-")) > len(str(limits.MAX_JSON_INTEGER)):
+        raise _refused("", f"whole numbers of at most {limits.MAX_JSON_INTEGER}", text)
+    return int(text)
+
+
+def _check(document: Any) -> None:
+    """Depth, and what passes as JSON but not as a value of ours; without recursion."""
+    pending: list[tuple[str, int, Any]] = [("", 1, document)]
+    while pending:
+        pointer, depth, value = pending.pop()
+        if isinstance(value, dict | list):
+            if depth > limits.MAX_JSON_DEPTH:
+                raise _too_deep(pointer)
+            entries = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, entry in entries:
+                below = f"{pointer}/{_escaped(str(key))}"
+                if isinstance(key, str):
+                    _check_text(below, key)
+                pending.append((below, depth + 1, entry))
+        elif isinstance(value, str):
+            _check_text(pointer, value)
+        elif isinstance(value, int) and not -limits.MAX_JSON_INTEGER <= value <= limits.MAX_JSON_INTEGER:
+            raise _refused(pointer, f"a whole number of at most {limits.MAX_JSON_INTEGER}", value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise _refused(pointer, "a finite number", value)
+
+
+def _check_text(pointer: str, text: str) -> None:
+    if "\x00" in text:
+        raise _refused(pointer, "text without NUL characters", text)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise _refused(pointer, "text without lone surrogates", text)
+
+
+def _escaped(key: str) -> str:
+    printable = key[: limits.MAX_VALUE_SHOWN].encode("utf-8", "backslashreplace").decode()
+    return printable.replace("~", "~0").replace("/", "~1")
+
+
+def _too_deep(pointer: str) -> InvalidInputError:
+    return _refused(pointer, f"at most {limits.MAX_JSON_DEPTH} levels of nesting", None)
+
+
+def _refused(pointer: str, expected: str, value: Any) -> InvalidInputError:
+    field = pointer.strip("/").replace("/", ".") or "body"
+    return InvalidInputError(
+        f"{field}: expected {expected}", errors=(FieldError(pointer, f"expected {expected}", value=value),)
+    )

@@ -1,0 +1,59 @@
+"""The application: routes, what stands around them, and the loops that run beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+from fastapi import Depends, FastAPI
+
+from service import web
+from service.api import problems
+from service.api.access import authorise
+from service.api.middleware import BodyLimit, RequestScope
+from service.api.routes import access, agents, health, history, jobs, links, nodes, plans, prices, regions
+from service.services import Services
+from service.tokens import Authenticator
+
+VERSION = "0.1.0"
+Background = Callable[[], Awaitable[None]]
+"""Runs for as long as the application does; ended by cancellation."""
+_log = structlog.get_logger("app")
+
+
+def create_app(services: Services, background: Background | None = None) -> FastAPI:
+    """The whole API over `services`. `background` is started with the application and cancelled at its end."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        task = None if background is None else asyncio.ensure_future(background())
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    app = FastAPI(
+        title="bacepipe",
+        version=VERSION,
+        summary="Schedules the training of large language models over GPU clusters in several regions.",
+        lifespan=lifespan,
+        dependencies=[Depends(authorise)],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.authenticator = Authenticator(services)
+    problems.install(app)
+    for resource in (jobs, plans, nodes, regions, links, prices, access, history, agents, health):
+        app.include_router(resource.router)
+    web.mount(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(RequestScope, services=services)
+    return app
