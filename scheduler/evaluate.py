@@ -64,7 +64,8 @@ def _evaluate(
         placement=placement,
         iteration_s=iteration_s,
         timeline_s=timeline.makespan_s,
-        busy_fraction=tuple(busy_s / iteration_s for busy_s in timeline.busy_s),
+        # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
+        busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
         fits=fits(window, limits),
         stage_profiles=profiles,
     )

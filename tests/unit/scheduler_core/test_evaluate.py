@@ -12,7 +12,7 @@ from scheduler import presets
 from scheduler.cluster import Cluster, Region
 from scheduler.errors import InvalidValueError
 from scheduler.evaluate import evaluate
-from scheduler.job import Schedule
+from scheduler.job import MeasuredProfile, Schedule
 from scheduler.pipeline.schedules import slack_window, strict_window
 from scheduler.pipeline.timeline import Chain, simulate
 from scheduler.placement import Cut, Segment
@@ -140,3 +140,11 @@ def test_the_answer_is_the_same_under_any_hash_seed():
         for seed in ("0", "1")
     }
     assert len(answers) == 1
+
+
+def test_a_stage_that_never_waits_is_busy_all_the_time_and_not_more(make_spec):
+    for micro_batches in range(1, 40):
+        profile = MeasuredProfile({"A100-80G": 0.1}, {"A100-80G": 0.2}, 1e6, 0.0, 0.0)
+        spec = make_spec("gpt-tiny", micro_batches=micro_batches, profile=profile)
+        (fraction,) = evaluate(spec, CLUSTER, segments(("a", 1)), ()).busy_fraction
+        assert 1.0 - 1e-12 <= fraction <= 1.0
