@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -115,7 +115,8 @@ def store_heartbeat(
     # 5. answer
     return Stored(
         reports_stored=reports_stored,
-        desired=_desired(session, node_ids),
+        # What nobody moved is as it was read above: most heartbeats bring no news.
+        desired=_desired(control_queries.live_processes_on(session, node_ids) if after else live.values()),
         forget=_forget(session, beat.processes, node_ids),
         replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
     )
@@ -149,9 +150,9 @@ def _move_processes(
         process = known.get(report.key)
         if process is None:
             continue
-        jobs.add(process.job_id)
         if not can_move_process(process.state, report.state.value):
             continue
+        jobs.add(process.job_id)
         move_process(
             session,
             process,
@@ -186,18 +187,16 @@ def _unmentioned(
     return jobs
 
 
-def _desired(session: Session, node_ids: set[str]) -> tuple[StageProcess, ...]:
-    wanted = [
-        process
-        for process in control_queries.live_processes_on(session, node_ids)
-        if process.desired and process.state not in ENDED_PROCESS_STATES
-    ]
+def _desired(live: Iterable[ProcessRecord]) -> tuple[StageProcess, ...]:
+    wanted = [process for process in live if process.desired and process.state not in ENDED_PROCESS_STATES]
     return tuple(StageProcess.model_validate(process.launch) for process in wanted[:MAX_DESIRED])
 
 
 def _forget(session: Session, told: list[ProcessReport], node_ids: set[str]) -> tuple[str, ...]:
     """Ends that are stored, and keys that never were this agent's to run, once they have ended."""
     ended = [report.key for report in told if report.state.value in ENDED_PROCESS_STATES]
+    if not ended:
+        return ()
     stored = agent_queries.processes_with_keys(session, ended)
     return tuple(
         key
