@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
@@ -28,14 +29,17 @@ def create_app(services: Services, background: Background | None = None) -> Fast
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = None if background is None else asyncio.ensure_future(background())
+        if background is None:
+            yield
+            return
+        task = asyncio.ensure_future(background())
+        task.add_done_callback(_stop_without_it)
         try:
             yield
         finally:
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     app = FastAPI(
         title="bacepipe",
@@ -57,3 +61,10 @@ def create_app(services: Services, background: Background | None = None) -> Fast
     app.add_middleware(BodyLimit)
     app.add_middleware(RequestScope, services=services)
     return app
+
+
+def _stop_without_it(task: asyncio.Future[None]) -> None:
+    """A server whose loops have ended by a defect would accept jobs and never run them: it ends instead."""
+    if not task.cancelled():
+        _log.critical("background_ended", exc_info=task.exception())
+        signal.raise_signal(signal.SIGTERM)

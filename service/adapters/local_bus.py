@@ -29,6 +29,9 @@ class LocalBus:
     def __init__(self) -> None:
         self._subscriptions: defaultdict[str, WeakSet[Subscription]] = defaultdict(WeakSet)
 
+    async def start(self) -> None:
+        """Nothing to begin."""
+
     async def publish(self, topic: str) -> None:
         self.wake(topic)
 

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import migrations
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
+import migrations
+
+_LOCK = 0x6D_6967  # an advisory lock of PostgreSQL; any constant that nobody else uses
 BASE = "base"
 HEAD = "head"
 
 
 def upgrade(engine: Engine, revision: str = HEAD) -> None:
-    """Runs what is missing, up to `revision`."""
+    """Runs what is missing, up to `revision`. Of several servers that begin together one does it, the others wait."""
     with engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
+            connection.commit()
         command.upgrade(_config(connection), revision)
         connection.commit()
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
+            connection.commit()
 
 
 def downgrade(engine: Engine, revision: str) -> None:
@@ -35,6 +43,12 @@ def head() -> str:
     if revision is None:
         raise LookupError("the package `migrations` holds no revision: the installation is incomplete")
     return revision
+
+
+def knows(revision: str) -> bool:
+    """Whether this program has the revision; one that it has not was made by a newer program."""
+    script = ScriptDirectory.from_config(_config(None))
+    return any(known.revision == revision for known in script.walk_revisions())
 
 
 def current(connection: Connection) -> str | None:

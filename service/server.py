@@ -1,0 +1,141 @@
+"""`bace server`: prepares the database and the first token, refuses what would be unsafe, and serves."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+from pathlib import Path
+
+import uvicorn
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from scheduler.policies import PolicyConfig
+from service import logging, tokens
+from service.adapters.clock import SystemClock
+from service.db import migrate
+from service.db.engine import Mode, make_engine
+from service.db.repositories import access
+from service.db.transaction import transact
+from service.errors import ConflictError, UnavailableError
+from service.settings import Settings
+from service.tokens import NewToken
+from service.wiring import Assembly, assemble
+
+ADMIN_TOKEN_FILE = "admin-token"  # noqa: S105 - the name of a file
+GRACEFUL_SHUTDOWN_S = 5
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises InvalidValueError for settings that cannot be meant, ConflictError where it would be unsafe or the database
+    is not as this program needs it, UnavailableError where it cannot be reached.
+    """
+    PolicyConfig(name=settings.policy)
+    logging.configure()
+    settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    assembly = assemble(settings)
+    try:
+        prepare_database(assembly.engine)
+        check_listening(settings, assembly.engine)
+        _first_token(settings, assembly)
+        config = uvicorn.Config(
+            assembly.app,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        )
+        uvicorn.Server(config).run()
+    finally:
+        assembly.close()
+
+
+def migrate_database(settings: Settings) -> str:
+    """`bace migrate`: to the newest schema; answers its revision. Errors as `serve`."""
+    settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = make_engine(settings.database)
+    try:
+        _refuse_newer(_revision(engine))
+        migrate.upgrade(engine)
+        return migrate.head()
+    finally:
+        engine.dispose()
+
+
+def prepare_database(engine: Engine) -> None:
+    """An empty database, or SQLite's file, is brought up to date; a PostgreSQL in use is not touched unasked."""
+    revision = _revision(engine)
+    _refuse_newer(revision)
+    if revision == migrate.head():
+        return
+    if revision is not None and engine.dialect.name != "sqlite":
+        raise ConflictError(
+            f"the database is at schema {revision}, this program needs {migrate.head()}: run `bace migrate` first"
+        )
+    migrate.upgrade(engine)
+
+
+def check_listening(settings: Settings, engine: Engine) -> None:
+    """Beyond loopback only behind TLS, and only where a token has been made."""
+    if is_loopback(settings.host):
+        return
+    if not settings.tls_terminated:
+        raise ConflictError(
+            f"BACE_HOST: {settings.host} can be reached from elsewhere, and tokens would travel in the clear: put a "
+            "proxy that speaks TLS before the server and set BACE_TLS_TERMINATED=true, or listen on 127.0.0.1"
+        )
+    now_s = SystemClock().now()
+    usable, _ = transact(engine, Mode.READ, lambda session: access.usable_tokens(session, now_s))
+    if not usable:
+        raise ConflictError(
+            f"BACE_HOST: {settings.host} can be reached from elsewhere, and no token has been made yet: start the "
+            f"server on 127.0.0.1 once, it writes {settings.home_folder / ADMIN_TOKEN_FILE}"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody else can reach that address. A name other than localhost may mean anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _revision(engine: Engine) -> str | None:
+    try:
+        with engine.connect() as connection:
+            return migrate.current(connection)
+    except OperationalError as error:
+        raise UnavailableError(
+            f"BACE_DATABASE_URL: the database cannot be reached: {str(error.orig).strip()}"
+        ) from error
+
+
+def _refuse_newer(revision: str | None) -> None:
+    if revision is not None and not migrate.knows(revision):
+        raise ConflictError(
+            f"the database is at schema {revision}, which this program does not know: install the version that made it"
+        )
+
+
+def _first_token(settings: Settings, assembly: Assembly) -> None:
+    """Without any token nobody could do anything: an administrator's is made, and lies in a file for its owner."""
+    made = asyncio.run(tokens.bootstrap(assembly.services))
+    if made is not None:
+        _write_secret(settings.home_folder / ADMIN_TOKEN_FILE, made)
+
+
+def _write_secret(path: Path, made: NewToken) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(made.text + "\n")
+        file.flush()
+        os.fsync(file.fileno())

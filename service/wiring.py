@@ -1,0 +1,58 @@
+"""The composition root: which adapter stands behind which port, and what runs beside the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from sqlalchemy import Engine
+
+from service.adapters.clock import SystemClock
+from service.adapters.compute import ThreadCompute
+from service.adapters.database import ThreadPoolDb
+from service.adapters.ids import UlidIds
+from service.adapters.local_bus import LocalBus
+from service.adapters.redis_bus import RedisBus
+from service.app import create_app
+from service.control.plane import ControlPlane
+from service.db.engine import make_engine
+from service.services import Services
+from service.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A server that has not been started."""
+
+    services: Services
+    app: FastAPI
+    engine: Engine
+
+    def close(self) -> None:
+        """Ends the threads and connections, once the application has ended."""
+        self.services.compute.close()
+        self.services.db.close()
+
+
+def assemble(settings: Settings) -> Assembly:
+    """Everything, from the settings alone. The database is not touched yet."""
+    bus = RedisBus(settings.redis_url) if settings.redis_url else LocalBus()
+    # One connection for each thread that reads and each that writes.
+    engine = make_engine(settings.database, connections=2 * settings.db_threads)
+    services = Services(
+        settings=settings,
+        clock=SystemClock(),
+        ids=UlidIds(),
+        db=ThreadPoolDb(engine, bus, settings.db_threads),
+        bus=bus,
+        compute=ThreadCompute(),
+    )
+
+    async def beside() -> None:
+        await bus.start()
+        try:
+            await ControlPlane(services).run()
+        finally:
+            await bus.close()
+
+    return Assembly(services, create_app(services, beside), engine)
