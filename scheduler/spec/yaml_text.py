@@ -17,7 +17,7 @@ from scheduler.spec.issues import FieldIssue, SpecError, pointer_of
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
-MAX_VALUES = 200_000
+MAX_VALUES = 50_000
 
 _INT = re.compile(r"[-+]?[0-9]{1,40}")
 _HEX = re.compile(r"0x[0-9a-fA-F]{1,32}")

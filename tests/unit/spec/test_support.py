@@ -1,0 +1,65 @@
+"""What this version cannot honour is refused with its reason, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.spec.job import parse_job
+from scheduler.spec.support import unknown_regions, unsupported, unsupported_in_replay
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    legal = {"name": "small", "model": {"preset": "llama-2-7b"}, "training": {"steps": 10}}
+    return {**legal, **changes}
+
+
+COMMAND = {"command": ["python", "train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"data": [{"uri": "s3://corpus", "size": "1GB"}]}, "/data"),
+        ({"deadline": "2026-12-24T00:00:00Z"}, "/deadline"),
+        ({"budget_usd": 5}, "/budget_usd"),
+        ({"max_wait": "6h"}, "/max_wait"),
+        ({"run": {**COMMAND, "image": "registry/image:1"}}, "/run/image"),
+        ({"run": {**COMMAND, "secrets": {"T": "vault:path"}}}, "/run/secrets/T"),
+        ({"run": COMMAND, "elasticity": "resize"}, "/elasticity"),
+        ({"checkpoint": {"uri": "s3://bucket"}}, "/checkpoint/uri"),
+        ({"parallelism": {"tensor": 2}}, "/parallelism/tensor"),
+        ({"parallelism": {"data": 1.5}}, "/parallelism/data"),
+        ({"training": {"steps": 1, "dtype": "fp16"}}, "/training/dtype"),
+        ({"model": {"preset": "gpt-3 1.3b"}}, "/model/gated_mlp"),
+    ],
+)
+def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer: str) -> None:
+    assert pointer in {issue.pointer for issue in unsupported(parse_job(job(**changes)))}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
+        {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
+        {"checkpoint": {"uri": "file:///var/checkpoints"}, "training": {"steps": 1, "dtype": "fp32"}},
+        {"run": COMMAND, "model": {"preset": "gpt-3 1.3b"}},
+    ],
+)
+def test_what_can_be_honoured_is_not_refused(changes: dict[str, Any]) -> None:
+    assert unsupported(parse_job(job(**changes))) == []
+
+
+def test_a_replay_runs_fractions_and_ignores_how_a_job_is_started() -> None:
+    document = parse_job(job(parallelism={"data": 1.875, "tensor": 8}, run={**COMMAND, "image": "x"}))
+    assert unsupported_in_replay(document) == []
+    assert [issue.pointer for issue in unsupported_in_replay(parse_job(job(max_wait="1h")))] == ["/max_wait"]
+
+
+def test_a_region_that_no_one_has_is_named() -> None:
+    document = parse_job(job(placement={"regions": ["eu-*", "mars-1"], "exclude": ["eu-west-1"]}))
+    found = unknown_regions(document, ["eu-west-1", "us-east-1"])
+    assert [(issue.pointer, issue.value) for issue in found] == [("/placement/regions/1", "mars-1")]
