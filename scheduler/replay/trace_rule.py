@@ -24,12 +24,12 @@ _MAX_TENSOR = 8
 _MICRO_BATCHES_PER_STAGE = 8
 _BYTES_BF16 = 2
 _MODEL_BY_GPUS = (
-    (2, "GPT-3 1.3B", 2048),
+    (2, "GPT-3-1.3B", 2048),
     (8, "Llama-2-7b", 4096),
     (32, "Llama-2-13b", 4096),
     (128, "Llama-3.1-70B", 4096),
 )
-_LARGEST = ("GPT-3 175B", 2048)
+_LARGEST = ("GPT-3-175B", 2048)
 
 
 def traced_stages(gpus: int) -> int:

@@ -70,11 +70,13 @@ def read_csv(path: Path) -> CsvTable:
 
 
 def parse_csv(text: str, source: str) -> CsvTable:
-    """Reads CSV text. Every row must have as many cells as the header; empty lines are refused."""
+    """Reads CSV text. Every row must have as many cells as the header; empty lines count only at the end."""
     try:
         rows = [tuple(row) for row in csv.reader(io.StringIO(text), strict=True)]
     except csv.Error as error:
         raise SpecError([FieldIssue("", str(error), "valid CSV")], source) from error
+    while rows and not rows[-1]:
+        rows.pop()  # empty lines at the end say nothing; anywhere else they are a broken row
     if not rows or not rows[0]:
         raise SpecError([FieldIssue("", "nothing", "a header row and data rows", 1)], source)
     header = tuple(name.strip() for name in rows[0])
