@@ -61,10 +61,11 @@ ENDED = (ProcessState.EXITED, ProcessState.STOPPED, ProcessState.FAILED_TO_START
 
 
 class ManualClock:
-    """`ports.Clock` that stands until it is moved."""
+    """`ports.Clock` that stands until it is moved; whoever sleeps wakes when it passes his time."""
 
     def __init__(self, now_s: float = START_S) -> None:
         self._now_s = now_s
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
 
     def now(self) -> float:
         return self._now_s
@@ -73,11 +74,17 @@ class ManualClock:
         return self._now_s
 
     async def sleep(self, seconds: float) -> None:
-        self._now_s += seconds
-        await asyncio.sleep(0)
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self._now_s + seconds, sleeper))
+        await sleeper
 
     def advance(self, seconds: float) -> None:
         self._now_s += seconds
+        due = [sleeper for at_s, sleeper in self._sleepers if at_s <= self._now_s]
+        self._sleepers = [entry for entry in self._sleepers if entry[0] > self._now_s]
+        for sleeper in due:
+            if not sleeper.done():
+                sleeper.set_result(None)
 
 
 class CountingIds:

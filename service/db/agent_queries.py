@@ -32,25 +32,27 @@ def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, Pr
 def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """One row a step of a job: a later generation's takes the place of an earlier one's, never the other way."""
     unique = {(row["job_id"], row["step"]): _finite_loss(row) for row in rows}
-    for part in _parts(list(unique.values())):
-        statement = insert_for(session, StepRow).values(part)
-        new = statement.excluded
-        columns = ("project", "generation", "loss", "step_time_s", "tokens", "at_s")
-        session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["job_id", "step"],
-                set_={name: getattr(new, name) for name in columns},
-                where=StepRow.generation <= new.generation,
-            )
-        )
+    if not unique:
+        return
+    statement = insert_for(session, StepRow.__table__)
+    new = statement.excluded
+    columns = ("project", "generation", "loss", "step_time_s", "tokens", "at_s")
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=["job_id", "step"],
+            set_={name: getattr(new, name) for name in columns},
+            where=StepRow.generation <= new.generation,
+        ),
+        list(unique.values()),
+    )
 
 
 def store_lines(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """Lines of logs, each under its process and number once."""
-    for part in _parts(list(rows)):
-        session.execute(
-            insert_for(session, LogRow).values(part).on_conflict_do_nothing(index_elements=["key", "line"])
-        )
+    lines = list(rows)
+    if lines:
+        statement = insert_for(session, LogRow.__table__)
+        session.execute(statement.on_conflict_do_nothing(index_elements=["key", "line"]), lines)
 
 
 def set_busy_fractions(session: Session, busy: Mapping[str, float]) -> None:
