@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +58,10 @@ def load_corpus(path: str | None, seq_len: int) -> Corpus:
     try:
         content = _standard_library() if path is None else _mapped(Path(path))
     except OSError as error:
+        where = path or f"(by default the standard library in {sysconfig.get_path('stdlib')})"
         raise WorkerEndError(
             Cause.CORPUS_MISSING,
-            f"run.corpus {path or 'of the standard library'}: {error.strerror or error}; "
+            f"run.corpus {where}: {error.strerror or error}; "
             "it must be a readable file on every node that the job may use",
         ) from error
     if len(content) <= seq_len:
@@ -77,12 +81,20 @@ def _mapped(path: Path) -> npt.NDArray[np.uint8]:
 def _standard_library() -> npt.NDArray[np.uint8]:
     """The modules of the standard library one after the other, by their paths, up to a few megabytes."""
     root = Path(sysconfig.get_path("stdlib"))
-    sources = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
     text = bytearray()
-    for path in sorted(sources, key=lambda source: source.relative_to(root).as_posix()):
-        text += path.read_bytes()
+    for source in _sources(root):
+        text += source.read_bytes()
         if len(text) >= DEFAULT_CORPUS_BYTES:
             break
     if not text:
-        raise FileNotFoundError(2, "no source text of the standard library", str(root))
+        raise FileNotFoundError(errno.ENOENT, "no source text there", str(root))
     return np.frombuffer(bytes(text[:DEFAULT_CORPUS_BYTES]), dtype=np.uint8)
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """The modules in `folder` and below, in the order of their names."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir() and entry.name not in LEFT_OUT:
+            yield from _sources(Path(entry.path))
+        elif entry.name.endswith(".py"):
+            yield Path(entry.path)
