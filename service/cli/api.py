@@ -55,11 +55,16 @@ class Api:
         try:
             # Proxies of the environment are for the outside world, not for a scheduler in the house.
             self._http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=httpx.Timeout(timeout_s, connect=5.0), trust_env=False
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=5.0),
+                trust_env=False,
             )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CommandError(
-                f"BACE_URL: {self.url!r} is not an address: {error}", Exit.USAGE, hint="Example: http://127.0.0.1:8642"
+                f"BACE_URL: {self.url!r} is not an address: {error}",
+                Exit.USAGE,
+                hint="Example: http://127.0.0.1:8642",
             ) from None
 
     def __enter__(self) -> Api:
@@ -101,20 +106,21 @@ class Api:
             raise _problem(answer.status_code, answer.text)
         return _json(answer.text) if answer.content else None
 
-    def pages(self, path: str, **params: Any) -> list[Document]:
-        """All items of a list, page after page."""
+    def pages(self, path: str, *, by: str = "cursor", **params: Any) -> list[Document]:
+        """All items of a list, page after page; `by` is the parameter that takes a page's `next`."""
         items: list[Document] = []
-        cursor: str | None = None
         while True:
-            page = self.get(path, cursor=cursor, **params)
+            page = self.get(path, **params)
             items.extend(page["items"])
-            cursor = page.get("next")
-            if not cursor:
+            if not page["next"]:
                 return items
+            params[by] = page["next"]
 
     def stream(self, path: str, *, last_event_id: str = "", **params: Any) -> Iterator[StreamEvent]:
-        """The messages of a server-sent stream until the server ends it."""
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        """The messages of a server-sent stream until it says that nothing follows. Raises ProblemError."""
+        headers = {"Accept": "text/event-stream"} | (
+            {"Last-Event-ID": last_event_id} if last_event_id else {}
+        )
         given = {key: value for key, value in params.items() if value is not None}
         # The server sends a comment every few seconds: silence for longer means that it is gone.
         timeout = httpx.Timeout(60.0, connect=5.0)
@@ -124,7 +130,12 @@ class Api:
                     answer.read()
                     raise _problem(answer.status_code, answer.text)
                 for message in EventSource(answer).iter_sse():
-                    yield StreamEvent(message.event, _json(message.data), message.id)
+                    document = _json(message.data)
+                    if message.event == "end":
+                        return
+                    if message.event == "error":
+                        raise ProblemError(int(document.get("status", 500)), document)
+                    yield StreamEvent(message.event, document, message.id)
         except (httpx.TransportError, SSEError) as error:
             raise unreachable(self.url, error) from None
 

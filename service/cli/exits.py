@@ -30,7 +30,12 @@ class CommandError(Exception):
     """Ends a command: what is wrong, the fields concerned, and what to do about it."""
 
     def __init__(
-        self, message: str, exit_code: Exit = Exit.FAILED, *, fields: tuple[FieldNote, ...] = (), hint: str = ""
+        self,
+        message: str,
+        exit_code: Exit = Exit.FAILED,
+        *,
+        fields: tuple[FieldNote, ...] = (),
+        hint: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message

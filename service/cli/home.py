@@ -26,14 +26,18 @@ def server_url() -> str:
 
 
 def server_token(url: str) -> str | None:
-    """BACE_TOKEN; else, only for a server on this very machine, the admin token in BACE_HOME.
+    """BACE_TOKEN; else, only for a server on this very machine, the admin token that it left here.
 
     A token file is never sent to another host.
     """
     given = os.environ.get("BACE_TOKEN")
     if given:
         return given.strip()
-    return _first_line(home() / TOKEN_FILE) if is_loopback(url) else None
+    if not is_loopback(url):
+        return None
+    left = _lines(home() / ADDRESS_FILE)
+    folder = Path(left[1]) if len(left) == 2 and left[0] == url else home()
+    return _first_line(folder / TOKEN_FILE)
 
 
 def is_loopback(url: str) -> bool:
@@ -45,21 +49,25 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def write_address(folder: Path, url: str) -> None:
-    """Leave the address of a running server for the commands that come."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (folder / ADDRESS_FILE).write_text(url + "\n", encoding="utf-8")
+def write_address(url: str, folder: Path) -> None:
+    """Leave the address of a running server, and the folder of its token, for the commands that come."""
+    home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home() / ADDRESS_FILE).write_text(f"{url}\n{folder}\n", encoding="utf-8")
 
 
-def remove_address(folder: Path, url: str) -> None:
+def remove_address(url: str) -> None:
     """Take the address away again, unless another server has written its own since."""
-    if _first_line(folder / ADDRESS_FILE) == url:
-        (folder / ADDRESS_FILE).unlink(missing_ok=True)
+    if _first_line(home() / ADDRESS_FILE) == url:
+        (home() / ADDRESS_FILE).unlink(missing_ok=True)
 
 
 def _first_line(path: Path) -> str | None:
-    try:
-        lines = path.read_text(encoding="utf-8").split()
-    except OSError:
-        return None
+    lines = _lines(path)
     return lines[0] if lines else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -81,13 +81,20 @@ def printable(text: object) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> RenderableType:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = ""
+) -> RenderableType:
     """A table without frames. A column whose name starts with `>` is set to the right (numbers)."""
     lines = [[_cell(value) for value in row] for row in rows]
     if not lines and empty:
         return Text(empty, style="dim")
     grid = Table(
-        box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold", header_style="bold dim"
+        box=None,
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold dim",
     )
     for name in columns:
         grid.add_column(
@@ -121,4 +128,6 @@ def _cell(value: object) -> Text:
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:
-    return Console(stderr=stderr, highlight=False, width=None if terminal else WIDTH_OF_A_PIPE, soft_wrap=False)
+    return Console(
+        stderr=stderr, highlight=False, width=None if terminal else WIDTH_OF_A_PIPE, soft_wrap=False
+    )

@@ -44,7 +44,9 @@ def mount(app: FastAPI) -> None:
 
 def _page() -> str:
     environment = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"), autoescape=select_autoescape(), undefined=StrictUndefined
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
     )
     template = environment.get_template("index.html")
     return template.render(version=importlib.metadata.version("bacepipe"))

@@ -66,6 +66,8 @@ export async function* stream(path, { signal, after = null }) {
     text = blocks.pop();
     for (const block of blocks) {
       const message = parse(block);
+      if (message?.kind === "end") return;
+      if (message?.kind === "error") throw new Refusal(message.data.status, message.data);
       if (message) yield message;
     }
   }

@@ -15,7 +15,7 @@ export function lineChart(element, { series, unit, x = "step" }) {
       width: Math.max(element.clientWidth, 200), height: 190,
       scales: { x: { time: false } },
       cursor: { drag: { x: true, y: false } },
-      axes: [{ ...axis, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map(unit) }],
+      axes: [{ ...axis, size: 34 }, { ...axis, size: 66, values: (_, ticks) => ticks.map(unit) }],
       series: [{ label: x }, ...series.map(({ label, token, dash }) => ({
         label, stroke: colour(token), width: 2, dash, points: { show: false }, value: (_, value) => (value === null || value === undefined ? "–" : unit(value)),
       }))],

@@ -30,7 +30,7 @@ export function usd(amount) {
   const sign = amount < 0 ? "−" : "";
   if (size === 0) return "$0.00";
   if (size >= 0.01) return `${sign}$${size.toLocaleString("en-GB", { minimumFractionDigits: 2, maximumFractionDigits: size < 1 ? 4 : 2 })}`;
-  return `${sign}$${number(size, 2)}`;
+  return `${sign}$${size.toFixed(Math.min(1 - Math.floor(Math.log10(size)), 12))}`;
 }
 
 export const energy = (kwh) => (known(kwh) ? (Math.abs(kwh) < 0.1 ? `${number(kwh * 1000)} Wh` : `${number(kwh)} kWh`) : DASH);

@@ -4,14 +4,16 @@ import { h, svg } from "./dom.js";
 import { clock } from "./format.js";
 import { tint } from "./tints.js";
 
-const [WIDTH, LEFT, RIGHT, LANE, GAP] = [1080, 132, 10, 22, 10];
+const [LEFT, RIGHT, LANE, GAP] = [112, 10, 22, 10];
 
 // spans: [{region, gpus, job, name, from, to (null: still held), href, title}]
-export function gantt(spans, regions, now) {
+// `narrow`: drawn for half the width of the page, so that its letters stay readable.
+export function gantt(spans, regions, now, { narrow = false } = {}) {
   if (!spans.length) return h("p", { class: "empty" }, "No job has held a GPU yet.");
+  const width = narrow ? 580 : 1180;
   const start = Math.min(...spans.map((span) => span.from));
   const end = Math.max(now, ...spans.map((span) => span.to ?? now), start + 10);
-  const x = (at) => LEFT + ((at - start) / (end - start)) * (WIDTH - LEFT - RIGHT);
+  const x = (at) => LEFT + ((at - start) / (end - start)) * (width - LEFT - RIGHT);
   let y = 8;
   const rows = regions.map((region) => {
     const lanes = pack(spans.filter((span) => span.region === region), now);
@@ -21,15 +23,15 @@ export function gantt(spans, regions, now) {
     return row;
   });
   const height = y + 20;
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => start + share * (end - start));
-  return svg("svg", { class: "gantt", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "Allocations over time" },
+  const ticks = (narrow ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((share) => start + share * (end - start));
+  return svg("svg", { class: "gantt", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Allocations over time" },
     rows.map((row) => [
-      svg("rect", { class: "band", x: LEFT, y: row.y, width: WIDTH - LEFT - RIGHT, height: row.height, rx: 5 }),
+      svg("rect", { class: "band", x: LEFT, y: row.y, width: width - LEFT - RIGHT, height: row.height, rx: 5 }),
       svg("text", { class: "name", x: 0, y: row.y + 15 }, row.region),
     ]),
     ticks.map((at, index) => [
       svg("line", { x1: x(at), x2: x(at), y1: 4, y2: y - 4 }),
-      svg("text", { x: x(at), y: y + 12, "text-anchor": index === 0 ? "start" : index === 4 ? "end" : "middle" }, clock(at)),
+      svg("text", { x: x(at), y: y + 12, "text-anchor": index === 0 ? "start" : index === ticks.length - 1 ? "end" : "middle" }, clock(at)),
     ]),
     rows.map((row) => row.lanes.map((lane, index) => lane.map((span) => bar(span, row.y + index * LANE, x, now)))),
     svg("line", { class: "now", x1: x(now), x2: x(now), y1: 2, y2: y - 2 }));

@@ -4,8 +4,8 @@ import { svg } from "./dom.js";
 import { bandwidth } from "./format.js";
 import { tint } from "./tints.js";
 
-const [WIDTH, HEIGHT] = [520, 290];
-const [CX, CY, RX, RY] = [WIDTH / 2, HEIGHT / 2, 165, 96];
+const [WIDTH, HEIGHT] = [520, 230];
+const [CX, CY, RX, RY] = [WIDTH / 2, HEIGHT / 2, 165, 80];
 
 // links: [{src, dst, capacity_bps, reserved_bps}], directed; the two directions of a pair are one wire.
 export function network(regions, links) {

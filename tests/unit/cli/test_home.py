@@ -22,16 +22,16 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_address_that_up_left_is_used_until_it_is_taken_away(own_home: Path) -> None:
     assert home.server_url() == home.DEFAULT_URL
-    home.write_address(own_home, "http://127.0.0.1:9000")
+    home.write_address("http://127.0.0.1:9000", own_home)
     assert home.server_url() == "http://127.0.0.1:9000"
-    home.remove_address(own_home, "http://127.0.0.1:1234")
+    home.remove_address("http://127.0.0.1:1234")
     assert home.server_url() == "http://127.0.0.1:9000", "another server's address is not ours to remove"
-    home.remove_address(own_home, "http://127.0.0.1:9000")
+    home.remove_address("http://127.0.0.1:9000")
     assert home.server_url() == home.DEFAULT_URL
 
 
 def test_the_environment_comes_first(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.write_address(own_home, "http://127.0.0.1:9000")
+    home.write_address("http://127.0.0.1:9000", own_home)
     monkeypatch.setenv("BACE_URL", "https://bace.example.org/")
     monkeypatch.setenv("BACE_TOKEN", "bace_given")
     assert home.server_url() == "https://bace.example.org"
@@ -52,3 +52,12 @@ def test_the_environment_comes_first(own_home: Path, monkeypatch: pytest.MonkeyP
 )
 def test_the_local_admin_token_stays_on_this_machine(url: str, token: str | None) -> None:
     assert home.server_token(url) == token
+
+
+def test_the_token_of_the_running_server_is_found_in_its_own_folder(own_home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "demo"
+    other.mkdir()
+    (other / home.TOKEN_FILE).write_text("bace_demo\n")
+    home.write_address("http://127.0.0.1:9000", other)
+    assert home.server_token("http://127.0.0.1:9000") == "bace_demo"
+    assert home.server_token("http://127.0.0.1:8642") == TOKEN

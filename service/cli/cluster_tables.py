@@ -1,0 +1,174 @@
+"""Regions, nodes, links, prices and tokens as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from scheduler.units import format_bandwidth, format_duration, format_time, format_usd
+from service.cli.output import table
+from service.cli.states import state_text
+
+Document = dict[str, Any]
+
+
+def regions_table(regions: list[Document]) -> Iterator[RenderableType]:
+    """One line for every pool of every region; regions without a pool have one of their own."""
+    rows: list[list[object]] = []
+    for region in regions:
+        shared = [
+            _price(region["electricity_usd_per_kwh"]),
+            f"{region['pue']:g}",
+            _bound(region["uplink_bps"]),
+            _bound(region["downlink_bps"]),
+        ]
+        for pool in region["pools"] or [None]:
+            gpus = region["gpus"] if pool is None else pool["gpus"]
+            kind = None if pool is None else pool["gpu_type"]
+            owner = None if pool is None else _ownership(pool)
+            counts = [gpus["used"], gpus["free"], gpus["unavailable"], gpus["total"]]
+            rows.append([region["region"], kind, *counts, owner, *shared])
+    yield table(
+        [
+            "REGION",
+            "GPU",
+            ">USED",
+            ">FREE",
+            ">UNAVAILABLE",
+            ">TOTAL",
+            "OWNERSHIP",
+            ">$/KWH",
+            ">PUE",
+            ">UPLINK",
+            ">DOWNLINK",
+        ],
+        rows,
+        empty="No regions. An agent brings its own: `bace agent --region …`.",
+    )
+
+
+def nodes_table(nodes: list[Document]) -> Iterator[RenderableType]:
+    """The hosts, what one of their GPUs sustains and how old that figure is, and when they were last heard of."""
+    yield table(
+        [
+            "NODE",
+            "REGION",
+            "STATE",
+            "GPU",
+            ">USED",
+            ">GPUS",
+            ">SUSTAINED",
+            ">MEASURED",
+            ">HEARD",
+            "ADDRESS",
+            "PORTS",
+        ],
+        [
+            [
+                node["node_id"],
+                node["region"],
+                state_text(node["state"]),
+                node["gpu_type"],
+                node["used_gpus"],
+                node["gpus"],
+                format_flops(node["sustained_flops"]),
+                _ago(node["measured_age_s"]),
+                _ago(node["heartbeat_age_s"]),
+                node["address"],
+                f"{node['port_first']}–{node['port_last']}",
+            ]
+            for node in nodes
+        ],
+        empty="No nodes have joined. On a GPU node: `bace agent --region …`.",
+    )
+
+
+def links_table(links: list[Document]) -> Iterator[RenderableType]:
+    """The directed links and how much of them is held."""
+    yield table(
+        ["FROM", "TO", ">CAPACITY", ">HELD", ">USE", ">ONE WAY", ">EGRESS $/GB"],
+        [
+            [
+                link["src"],
+                link["dst"],
+                format_bandwidth(link["capacity_bps"]),
+                format_bandwidth(link["reserved_bps"]),
+                f"{link['reserved_bps'] / link['capacity_bps']:.0%}" if link["capacity_bps"] else None,
+                format_duration(link["latency_s"]),
+                None if link["egress_usd_per_gb"] is None else f"{link['egress_usd_per_gb']:g}",
+            ]
+            for link in links
+        ],
+        empty="No links between regions.",
+    )
+
+
+def prices_table(series: list[Document]) -> Iterator[RenderableType]:
+    """The price series and what holds now."""
+    yield table(
+        ["KIND", "REGION", "OF", ">NOW", "UNIT", "SOURCE", "SERIES"],
+        [
+            [
+                one["kind"],
+                one["region"],
+                one["gpu_type"] or (f"→ {one['dst']}" if one["dst"] else ""),
+                None if one["value_now"] is None else f"{one['value_now']:g}",
+                one["unit"],
+                one["source"],
+                one["series_id"],
+            ]
+            for one in series
+        ],
+        empty="No prices. `bace prices set electricity REGION VALUE` sets one.",
+    )
+
+
+def tokens_table(tokens: list[Document]) -> Iterator[RenderableType]:
+    """The tokens, without their text."""
+    yield table(
+        ["ID", "NAME", "ROLE", "PROJECT", "BEGINS", "CREATED", "EXPIRES", "STATE"],
+        [
+            [
+                token["token_id"],
+                token["name"],
+                token["role"],
+                token["project"],
+                token["prefix"] + "…",
+                format_time(token["created_at_s"]),
+                "never" if token["expires_at_s"] is None else format_time(token["expires_at_s"]),
+                Text("valid", "green") if token["revoked_at_s"] is None else Text("revoked", "dim"),
+            ]
+            for token in tokens
+        ],
+        empty="No tokens.",
+    )
+
+
+def format_flops(rate: float) -> str:
+    """`9.1 GFLOP/s`."""
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if rate >= scale:
+            return f"{rate / scale:.3g} {prefix}FLOP/s"
+    return f"{rate:.3g} FLOP/s"
+
+
+def _ownership(pool: Document) -> str:
+    rent = pool["rent_usd_per_gpu_hour"]
+    return str(pool["ownership"]) + (
+        f" at {format_usd(rent)}/h" if rent is not None and pool["ownership"] == "rented" else ""
+    )
+
+
+def _price(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"
+
+
+def _bound(bandwidth_bps: float | None) -> str:
+    return "no bound" if bandwidth_bps is None else format_bandwidth(bandwidth_bps)
+
+
+def _ago(age_s: float) -> str:
+    return f"{format_duration(max(round(age_s), 0))} ago"

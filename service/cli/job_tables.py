@@ -1,0 +1,257 @@
+"""Jobs, plans and explanations as people read them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from scheduler.units import format_bandwidth, format_duration, format_time, format_usd
+from service.cli.output import facts, heading, printable, table
+from service.cli.states import state_text
+
+Document = dict[str, Any]
+
+CHAIN_COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
+WAITING_STATES = frozenset({"queued", "rejected"})
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "rejected"})
+
+
+def jobs_table(documents: list[Document]) -> Iterator[RenderableType]:
+    """The list of jobs, newest first as the server gives it."""
+    yield table(
+        ["ID", "NAME", "PROJECT", "STATE", ">STEPS", "CHAIN", ">AGE", ">ITERATION", ">COST", "REASON"],
+        [
+            [
+                job["job_id"],
+                job["name"],
+                job["project"],
+                state_text(job["state"]),
+                f"{job['reported_steps']}/{job['declared_steps']}",
+                chain_text(job["chain"]),
+                format_duration(max(time.time() - job["submitted_at_s"], 0.0)),
+                seconds(job["measured_iteration_s"] or job["predicted_iteration_s"]),
+                format_usd(job["cost_usd"]["total"]),
+                _main_reason(job),
+            ]
+            for job in documents
+        ],
+        empty="No jobs. `bace submit FILE` adds one.",
+    )
+
+
+def job_page(job: Document) -> Iterator[RenderableType]:
+    """One job: where it is, its chain and why, what it has cost, and its generations."""
+    yield Text.assemble((printable(job["name"]), "bold"), "  ", state_text(job["state"]))
+    yield facts(_job_facts(job))
+    if job["chain"]:
+        yield heading("Chain")
+        yield from chain_page(job["placement"], job["why"])
+    if job["reasons"]:
+        yield heading("Why it is not running" if job["state"] in WAITING_STATES else "Reasons")
+        yield from reasons_page(job["reasons"])
+    if job["energy_kwh"]["by_region"] or job["cost_usd"]["by_region"]:
+        yield heading("Energy and cost so far")
+        yield spent_table(job["energy_kwh"], job["cost_usd"])
+    if job["allocations"]:
+        yield heading("Generations")
+        yield _generations(job["allocations"])
+
+
+def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
+    yield "id", job["job_id"]
+    yield "project", job["project"]
+    yield "priority", job["priority"]
+    yield "submitted", format_time(job["submitted_at_s"])
+    if job["queue_position"] is not None:
+        yield "in the queue", f"position {job['queue_position']}"
+    yield "waited", seconds(job["queueing_s"])
+    yield "completion time", seconds(job["jct_s"])
+    yield (
+        "steps",
+        f"{job['reported_steps']} of {job['declared_steps']}, checkpoint at {job['checkpoint_step']}",
+    )
+    yield "loss", _losses(job)
+    yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
+    yield "retries", job["retries"] or None
+    yield "stopped because", job["stop_cause"]
+    yield "checkpoint", job["checkpoint_uri"]
+
+
+def plan_page(plan: Document) -> Iterator[RenderableType]:
+    """A dry run: what would happen to the job now."""
+    if plan["decision"] == "start":
+        yield Text.assemble(("Would start now", "bold green"), f"  (policy {printable(plan['policy'])})")
+        yield from chain_page(plan["placement"], plan["why"])
+        yield facts(_plan_facts(plan))
+    else:
+        words = {"hold": ("Would wait", "bold yellow"), "reject": ("Could never run", "bold red")}[
+            plan["decision"]
+        ]
+        yield Text.assemble(words, f"  (policy {printable(plan['policy'])})")
+        if plan["position"] is not None:
+            yield f"Position {plan['position']} of {plan['queue_length']} in the queue."
+        yield from reasons_page(plan["reasons"])
+
+
+def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:
+    yield "stages", f"{plan['stages']} on {plan['gpus']} GPUs"
+    yield "iteration", seconds(plan["iteration_s"])
+    yield "bubble", f"{plan['bubble_fraction']:.0%}" if plan["bubble_fraction"] is not None else None
+    yield "duration", seconds(plan["duration_s"])
+    yield "ends at", format_time(plan["finish_at_s"]) if plan["finish_at_s"] is not None else None
+    yield "cost an hour", _spent(plan["usd_per_hour"])
+    yield "cost in all", _spent(plan["cost_usd"])
+    yield "energy", f"{plan['energy_kwh']['total']:.4g} kWh" if plan["energy_kwh"] else None
+    yield "no price known for", ", ".join(plan["unpriced_regions"])
+
+
+def explanation_page(explanation: Document) -> Iterator[RenderableType]:
+    """Why a job waits, and what would let it start."""
+    head = Text.assemble(printable(explanation["job_id"]), "  ", state_text(explanation["state"]))
+    if explanation["position"] is not None:
+        head.append(f"  position {explanation['position']} of {explanation['queue_length']}")
+    yield head
+    yield from reasons_page(explanation["reasons"])
+    if explanation["regions"]:
+        yield heading("Regions")
+        yield table(
+            ["REGION", "VERDICT", "DETAIL"],
+            [
+                [verdict["region"], verdict["verdict"], verdict["detail"]]
+                for verdict in explanation["regions"]
+            ],
+        )
+    if explanation["would_start"]:
+        yield heading("It would start with one of")
+        yield from (f"  {printable(fix)}" for fix in explanation["would_start"])
+    if explanation["blocking_jobs"]:
+        yield heading("Jobs that hold what it needs")
+        yield from (f"  {printable(job_id)}" for job_id in explanation["blocking_jobs"])
+
+
+def reasons_page(reasons: list[Document]) -> Iterator[RenderableType]:
+    """Reason codes with what they say; of a failure also the last lines of the log."""
+    if reasons:
+        yield table(["REASON", "DETAIL"], [[reason["code"], reason["detail"]] for reason in reasons])
+    for reason in reasons:
+        if reason.get("last_lines"):
+            where = "" if reason.get("stage") is None else f" of stage {reason['stage']}"
+            yield heading(f"Last lines{where}")
+            yield from (f"  {printable(line)}" for line in reason["last_lines"])
+
+
+def chain_page(placement: Document | None, why: str | None) -> Iterator[RenderableType]:
+    """The regions in pipeline order with their stages, the cuts between them, and why."""
+    if placement is None:
+        return
+    rows: list[list[object]] = []
+    cuts = iter(placement["cuts"])
+    first = 0
+    segments = placement["segments"]
+    for index, segment in enumerate(segments):
+        last = first + segment["stages"] - 1
+        stages = f"{first}" if first == last else f"{first}–{last}"
+        following = segments[index + 1] if index + 1 < len(segments) else None
+        crossing = ""
+        if following is not None and following["region"] != segment["region"]:
+            cut = next(cuts)
+            crossing = f"{format_bandwidth(cut['bandwidth_bps'])}, {seconds(cut['latency_s'])} → {cut['dst']}"
+        gpus = segment["stages"] * segment["gpus_per_stage"]
+        rows.append([segment["region"], stages, f"{gpus} × {segment['gpu_type']}", crossing])
+        first = last + 1
+    yield table(["REGION", "STAGES", "GPUS", "CUT"], rows)
+    if why:
+        yield Text.assemble(("Why: ", "bold"), printable(why))
+
+
+def chain_text(chain: list[Document]) -> Text:
+    """`london·2 → paris·1`: the regions of a chain, each in its own colour."""
+    text = Text("–" if not chain else "")
+    for index, part in enumerate(chain):
+        if index:
+            text.append(" → ", style="dim")
+        text.append(
+            f"{printable(part['region'])}·{part['stages']}", style=CHAIN_COLOURS[index % len(CHAIN_COLOURS)]
+        )
+    return text
+
+
+def spent_table(energy: Document, cost: Document) -> RenderableType:
+    """Energy and dollars by region, with the total."""
+    regions = sorted({*energy["by_region"], *cost["by_region"]})
+    nothing = {"electricity": 0.0, "egress": 0.0, "rent": 0.0, "total": 0.0}
+    rows = [
+        _spent_row(region, energy["by_region"].get(region, 0.0), cost["by_region"].get(region, nothing))
+        for region in regions
+    ]
+    rows.append(_spent_row("total", energy["total"], cost))
+    return table(["REGION", ">ENERGY", ">ELECTRICITY", ">EGRESS", ">RENT", ">TOTAL"], rows)
+
+
+def iteration_text(predicted_s: float | None, measured_s: float | None) -> str | None:
+    """`840ms predicted, 880ms measured (+4.8 %)`."""
+    if predicted_s is None:
+        return None
+    if not measured_s:
+        return f"{format_duration(predicted_s)} predicted"
+    difference = f"{measured_s / predicted_s - 1:+.1%}" if predicted_s > 0 else "–"
+    return f"{format_duration(predicted_s)} predicted, {format_duration(measured_s)} measured ({difference})"
+
+
+def seconds(duration_s: float | None) -> str | None:
+    """A duration for people; nothing where it is not known."""
+    return None if duration_s is None else format_duration(duration_s)
+
+
+def useful_commands(job_id: str) -> Iterator[RenderableType]:
+    """What one does next with a job."""
+    yield heading("Useful commands")
+    yield from (
+        f"  bace {verb} {job_id}{rest}"
+        for verb, rest in (("job", ""), ("logs", " --follow"), ("explain", ""), ("cancel", ""))
+    )
+
+
+def _generations(allocations: list[Document]) -> RenderableType:
+    return table(
+        [">GENERATION", "STATE", "CHAIN", ">FROM STEP", "STARTED", ">HELD"],
+        [
+            [
+                allocation["generation"],
+                state_text(allocation["state"]),
+                chain_text(allocation["chain"]),
+                allocation["first_step"],
+                format_time(allocation["created_at_s"]),
+                format_duration(
+                    max((allocation["ended_at_s"] or time.time()) - allocation["created_at_s"], 0.0)
+                ),
+            ]
+            for allocation in allocations
+        ],
+    )
+
+
+def _spent_row(name: str, energy_kwh: float, spent: Document) -> list[object]:
+    amounts = [format_usd(spent[kind]) for kind in ("electricity", "egress", "rent", "total")]
+    return [name, f"{energy_kwh:.4g} kWh", *amounts]
+
+
+def _spent(spent: Document | None) -> str | None:
+    if spent is None:
+        return None
+    parts = [f"{kind} {format_usd(spent[kind])}" for kind in ("electricity", "egress", "rent") if spent[kind]]
+    return format_usd(spent["total"]) + (f"  ({', '.join(parts)})" if parts else "")
+
+
+def _losses(job: Document) -> str | None:
+    if job["first_loss"] is None or job["last_loss"] is None:
+        return None
+    return f"{job['first_loss']:.4g} → {job['last_loss']:.4g}"
+
+
+def _main_reason(job: Document) -> str:
+    return str(job["reasons"][0]["code"]) if job["reasons"] else ""

@@ -1,0 +1,73 @@
+"""`bace server` and `bace migrate`: what an operator runs. The settings are BACE_* variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from service.cli.exits import CommandError, Exit
+from service.cli.extras import need_server
+from service.cli.output import Format, Output, emit
+
+
+def server(
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on (BACE_HOST).")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port (BACE_PORT).")] = None,
+) -> None:
+    """Run a server: the API, the dashboard and the control loops. Everything else is set by BACE_* variables."""
+    need_server()
+    from service.server import serve
+    from service.settings import Settings
+
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    with _told():
+        serve(Settings.model_validate({**Settings().model_dump(), **given}))
+
+
+def migrate(output: Output = Format.TABLE) -> None:
+    """Bring the database to the schema of this version."""
+    need_server()
+    from service.server import migrate_database
+    from service.settings import Settings
+
+    with _told():
+        revision = migrate_database(Settings())
+    emit(
+        {"revision": revision},
+        output,
+        lambda document: [f"The database is at schema {document['revision']}."],
+    )
+
+
+def register(app: typer.Typer, run: str, care: str) -> None:
+    """Add the commands to `bace`."""
+    app.command(rich_help_panel=run)(server)
+    app.command(rich_help_panel=care)(migrate)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what settings and database refuse into words."""
+    from pydantic import ValidationError
+
+    from scheduler.errors import InvalidValueError
+    from service.errors import ServiceError
+
+    try:
+        yield
+    except ValidationError as error:
+        lines = [_setting_error(entry["loc"], entry["msg"]) for entry in error.errors()]
+        raise CommandError("\n".join(lines), Exit.USAGE) from None
+    except InvalidValueError as error:
+        raise CommandError(str(error), Exit.USAGE) from None
+    except ServiceError as error:
+        raise CommandError(error.detail, Exit.FAILED) from None
+
+
+def _setting_error(location: tuple[int | str, ...], message: str) -> str:
+    name = "_".join(str(part) for part in location)
+    said = message.removeprefix("Value error, ")
+    return f"BACE_{name.upper()}: {said}" if name else said
