@@ -277,12 +277,9 @@ def _candidates(
     cluster, size = topology.cluster, spec.parallelism.gpus_per_stage
     pools = [key for region in regions for key in topology.pools_by_region[region]]
     roomy = [key for key in pools if cluster.pools[key].gpus >= size]
-    names = [
-        name
-        for name in sorted({gpu_type for _, gpu_type in roomy})
-        if k_min(spec, cluster.gpu_types[name]) is not None
-    ]
-    groups = [(name,) for name in names] + ([tuple(names)] if len(names) > 1 else [])
+    types = [cluster.gpu_types[name] for name in sorted({gpu_type for _, gpu_type in roomy})]
+    useful = [gpu.name for gpu in types if _holds_a_stage(spec, gpu)]
+    groups = [(name,) for name in useful] + ([tuple(useful)] if len(useful) > 1 else [])
     for group in groups:
         counts = stage_counts(spec, tuple(cluster.gpu_types[name] for name in group))
         if counts is None:
@@ -294,6 +291,16 @@ def _candidates(
         if as_named and spec.parallelism.named_stages is not None:
             cap = min(cap, max(0, counts.index(spec.parallelism.named_stages)))
         yield Candidate(counts, usable, cap)
+
+
+def _holds_a_stage(spec: JobSpec, gpu: GpuType) -> bool:
+    """Whether at least one stage of the finest cut fits there: the last, with least in flight, if any does."""
+    if spec.profile is not None and not (
+        gpu.name in spec.profile.forward_s and gpu.name in spec.profile.backward_s
+    ):
+        return False
+    stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
+    return any(fitting_stages(spec, gpu, stages))
 
 
 def _make_room(memo: dict[object, _T]) -> None:

@@ -1,0 +1,191 @@
+"""Every kind of broken plan is caught by the check, and named."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from scheduler.check import Rule, check_plan
+from scheduler.cluster import Cluster, Node
+from scheduler.job import PlacementRule, Schedule
+from scheduler.placement import Cut, Placement, Segment
+from scheduler.plan import Hold, Plan, Reject, Start
+from scheduler.policies import PolicyConfig, decide
+from scheduler.reasons import Reason, ReasonCode
+from scheduler.snapshot import Snapshot
+from tests.worlds import both_ways, cluster, job, region, runs, snapshot
+
+WORLD = cluster(
+    {"a": 4, "b": 4, "c": 2},
+    both_ways(("a", "b", 20), ("b", "c", 20)),
+    [region("a", up=18), region("b", up=30, down=16), region("c")],
+)
+
+
+def chain(*stages: tuple[str, int], bandwidth_bps: float = 8.0, latency_s: float = 0.01) -> Placement:
+    segments = tuple(Segment(name, "g", count, 1) for name, count in stages)
+    cuts = tuple(Cut(a.region, b.region, bandwidth_bps, latency_s) for a, b in itertools.pairwise(segments))
+    total = sum(count for _, count in stages)
+    return Placement(segments, cuts, Schedule.ONE_F_ONE_B, tuple(range(total, 0, -1)))
+
+
+def start(placement: Placement, job_id: str = "j", predicted_s: float = 1.0) -> Start:
+    return Start(job_id, placement, predicted_s, "because")
+
+
+def rules(snap: Snapshot, *decisions: Start | Hold | Reject, version: int = 1) -> set[Rule]:
+    return {violation.rule for violation in check_plan(snap, Plan(version, decisions))}
+
+
+def broken(placement: Placement, waiting=None) -> set[Rule]:
+    return rules(snapshot(WORLD, waiting or job()), start(placement))
+
+
+def test_a_good_plan_has_nothing_wrong():
+    assert broken(chain(("a", 4), ("b", 4))) == set()
+
+
+def test_every_waiting_job_is_decided_once_and_nobody_else():
+    snap = snapshot(WORLD, job("j"), job("k"))
+    hold = Hold("j", 1, (Reason(ReasonCode.GPUS_EXHAUSTED, "x"),))
+    assert rules(snap, hold) == {Rule.ONCE_EACH}
+    assert rules(snap, hold, replace(hold, job_id="k")) == set()
+    assert rules(snap, hold, hold, replace(hold, job_id="k")) == {Rule.ONCE_EACH}
+    assert rules(snap, hold, replace(hold, job_id="k"), replace(hold, job_id="ghost")) == {Rule.ONCE_EACH}
+
+
+def test_a_plan_for_another_snapshot_is_stale():
+    assert rules(snapshot(WORLD), version=2) == {Rule.VERSION}
+
+
+def test_nobody_waits_or_is_refused_without_a_reason():
+    snap = snapshot(WORLD, job("j"))
+    assert rules(snap, Hold("j", 1, ())) == {Rule.REASONS}
+    assert rules(snap, Hold("j", 0, (Reason(ReasonCode.GPUS_EXHAUSTED, "x"),))) == {Rule.REASONS}
+    assert rules(snap, Reject("j", ())) == {Rule.REASONS}
+    assert rules(snap, replace(start(chain(("a", 4))), why="")) == {Rule.REASONS}
+
+
+def test_a_gang_is_whole():
+    assert broken(chain(("a", 4)), job(stages=(5, 8))) == {Rule.GANG}
+    assert broken(chain(("a", 4)), job(stages=(1, 3))) == {Rule.GANG}
+    assert broken(chain(("a", 4)), job(tensor=2)) == {Rule.GANG}
+    assert broken(chain(("a", 4)), job(layers=3)) >= {Rule.GANG}
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        job(placement=PlacementRule(regions=("b", "c"))),
+        job(placement=PlacementRule(exclude=("a*",))),
+        job(placement=PlacementRule(max_regions=1)),
+        job(avoid=["a"]),
+        job(require=["b", "c"]),
+    ],
+)
+def test_regions_are_those_that_the_job_may_use(waiting):
+    assert broken(chain(("a", 4), ("b", 4)), waiting) == {Rule.REGION_ALLOWED}
+
+
+def test_cuts_run_over_links_that_exist_both_ways_with_their_latency():
+    assert Rule.CHAIN in broken(chain(("a", 4), ("c", 1)))
+    assert broken(chain(("a", 4), ("b", 4), latency_s=0.02)) == {Rule.CHAIN}
+    one_way = cluster({"a": 4, "b": 4}, both_ways(("a", "b", 20))[:1])
+    assert Rule.CHAIN in rules(snapshot(one_way, job()), start(chain(("a", 4), ("b", 4))))
+    assert Rule.CHAIN in broken(chain(("a", 1), ("b", 1), ("a", 1), bandwidth_bps=1.0))
+
+
+def test_a_bandwidth_is_finite():
+    assert Rule.CHAIN in broken(chain(("a", 4), ("b", 4), bandwidth_bps=float("inf")))
+
+
+def test_gpus_are_promised_once():
+    assert broken(chain(("a", 5))) == {Rule.GPUS}
+    assert broken(chain(("nowhere", 1))) == {Rule.GPUS}
+    snap = snapshot(WORLD, job("j"), job("k"))
+    found = check_plan(snap, Plan(1, (start(chain(("a", 3)), "j"), start(chain(("a", 2)), "k"))))
+    assert [(each.rule, each.job_id) for each in found] == [(Rule.GPUS, "j, k")]
+    assert "5 GPUs promised, 4 are free" in found[0].detail
+
+
+def test_gpus_that_run_are_not_free():
+    snap = snapshot(WORLD, job(), running=[runs(job("r"), chain(("a", 3)))])
+    assert rules(snap, start(chain(("a", 1)))) == set()
+    assert rules(snap, start(chain(("a", 2)))) == {Rule.GPUS}
+
+
+def test_with_nodes_only_their_free_gpus_may_be_promised():
+    nodes = (Node("n", "a", "g", (0, 1)),)
+    world = Cluster(WORLD.gpu_types, WORLD.regions, WORLD.pools, WORLD.links, nodes)
+    assert rules(snapshot(world, job()), start(chain(("a", 2)))) == set()
+    assert rules(snapshot(world, job()), start(chain(("a", 3)))) == {Rule.GPUS}
+
+
+def test_links_uplinks_and_downlinks_are_not_overbooked_with_what_runs():
+    running = [runs(job("r"), chain(("a", 1), ("b", 1), bandwidth_bps=8.0))]
+    snap = snapshot(WORLD, job(), running=running)
+    assert rules(snap, start(chain(("a", 2), ("b", 2)))) == set()
+    assert rules(snap, start(chain(("a", 2), ("b", 2), bandwidth_bps=9.0))) == {Rule.DOWNLINK}
+    assert rules(snap, start(chain(("a", 2), ("b", 2), bandwidth_bps=10.5))) == {Rule.UPLINK, Rule.DOWNLINK}
+    assert rules(snap, start(chain(("a", 2), ("b", 2), bandwidth_bps=12.5))) == {
+        Rule.LINK,
+        Rule.UPLINK,
+        Rule.DOWNLINK,
+    }
+
+
+def test_two_cuts_of_one_region_share_its_downlink():
+    assert broken(chain(("a", 2), ("b", 1), ("c", 2))) == set()
+    assert broken(chain(("a", 2), ("b", 1), ("c", 2), bandwidth_bps=8.5)) == {Rule.DOWNLINK}
+
+
+def test_a_capacity_that_shrank_under_what_runs_is_not_the_plans_fault():
+    running = [runs(job("r"), chain(("a", 1), ("b", 1), bandwidth_bps=99.0))]
+    snap = snapshot(WORLD, job(), running=running)
+    assert rules(snap, start(chain(("c", 2)))) == set()
+
+
+def test_rounding_of_a_sum_is_no_violation_but_a_bit_too_much_is():
+    third = 18 / 3
+    running = [runs(job(f"r{n}"), chain(("a", 1), ("b", 1), bandwidth_bps=16 / 3)) for n in range(2)]
+    snap = snapshot(WORLD, job(), running=running)
+    assert third == 6.0
+    assert rules(snap, start(chain(("a", 1), ("b", 1), bandwidth_bps=16 / 3))) == set()
+    assert rules(snap, start(chain(("a", 1), ("b", 1), bandwidth_bps=16 / 3 + 1e-6))) == {Rule.DOWNLINK}
+
+
+def test_a_window_that_memory_does_not_hold_is_refused():
+    # 8 stages of 10 bytes a micro-batch: nine in flight fit into 95 bytes with the weights, ten do not.
+    waiting = job(inflight_bytes=80, micro_batches=32)
+    placement = chain(("a", 4), ("b", 4))
+    assert broken(placement, waiting) == set()
+    greedy = replace(placement, window=(10, *placement.window[1:]))
+    assert broken(greedy, waiting) == {Rule.MEMORY}
+
+
+@pytest.mark.parametrize("predicted_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_prediction_is_a_time(predicted_s):
+    assert rules(snapshot(WORLD, job()), start(chain(("a", 4)), predicted_s=predicted_s)) == {Rule.PREDICTION}
+
+
+def test_a_planted_over_promise_in_a_real_plan_is_caught():
+    snap = snapshot(WORLD, job("j"), job("k"))
+    plan = decide(snap, PolicyConfig())
+    assert check_plan(snap, plan) == ()
+    first = plan.starts[0]
+    twice = replace(plan, decisions=(first, replace(first, job_id="k" if first.job_id == "j" else "j")))
+    assert Rule.GPUS in {violation.rule for violation in check_plan(snap, twice)}
+
+
+def test_the_check_shares_no_code_with_those_who_plan():
+    import ast
+    from pathlib import Path
+
+    import scheduler.check
+
+    tree = ast.parse(Path(scheduler.check.__file__).read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    planners = ("policies", "network", "options", "pathfinder", "allocator", "chain_search", "priority")
+    assert not {
+        name for name in imported if name and name.startswith(tuple(f"scheduler.{p}" for p in planners))
+    }

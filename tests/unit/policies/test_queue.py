@@ -1,0 +1,81 @@
+"""The round itself: strict order, back-filling, jobs that wait for nodes, and answers for everybody."""
+
+import pytest
+
+from scheduler.errors import InvalidValueError
+from scheduler.plan import Hold, Reject, Start
+from scheduler.policies import POLICIES, PolicyConfig, decide
+from scheduler.reasons import ReasonCode
+from tests.worlds import cluster, job, runs, snapshot
+
+
+def half_full():
+    """Eight GPUs, four of them taken."""
+    world = cluster({"a": 8})
+    (placed,) = decide(snapshot(world, job("r", stages=(4, 4))), PolicyConfig()).starts
+    return world, [runs(job("r"), placed.placement)]
+
+
+def test_what_does_not_fit_is_skipped_and_strict_blocks_behind_it():
+    world, running = half_full()
+    snap = snapshot(
+        world, job("large", priority=99, stages=(8, 8)), job("small", stages=(1, 1)), running=running
+    )
+    relaxed = decide(snap, PolicyConfig()).decisions
+    assert [type(each) for each in relaxed] == [Hold, Start]
+    strict = decide(snap, PolicyConfig(strict=True)).decisions
+    assert [type(each) for each in strict] == [Hold, Hold]
+    assert strict[1].reasons[0].code is ReasonCode.BLOCKED_BY_HEAD
+    assert "large" in strict[1].reasons[0].detail
+
+
+def test_a_refused_job_does_not_block_the_strict_queue():
+    snap = snapshot(cluster({"a": 4}), job("never", priority=99, stages=(8, 8)), job("small"))
+    assert [type(each) for each in decide(snap, PolicyConfig(strict=True)).decisions] == [Reject, Start]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_while_no_node_has_joined_jobs_wait_and_are_not_refused(name):
+    for world in (cluster({}), cluster({"a": 0})):
+        (decision,) = decide(snapshot(world, job()), PolicyConfig(name)).decisions
+        assert isinstance(decision, Hold)
+        assert decision.reasons[0].code is ReasonCode.NO_CAPACITY_YET
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_job_that_has_run_before_waits_for_its_nodes_and_is_not_refused(name):
+    snap = snapshot(cluster({"a": 2}), job(stages=(4, 4), generation=2))
+    (decision,) = decide(snap, PolicyConfig(name)).decisions
+    assert isinstance(decision, Hold)
+    assert decision.reasons[0].code is ReasonCode.WAITING_FOR_NODE
+    assert decision.reasons[1].code is ReasonCode.NEVER_FITS
+
+
+def test_a_region_that_cools_down_makes_a_job_wait_and_not_refused():
+    snap = snapshot(cluster({"a": 8, "b": 1}), job(stages=(4, 4), avoid=["a"]))
+    (decision,) = decide(snap, PolicyConfig()).decisions
+    assert isinstance(decision, Hold)
+    assert any(
+        reason.code is ReasonCode.REGION_FILTERED and reason.region == "a" for reason in decision.reasons
+    )
+
+
+def test_a_region_nobody_has_is_refused_with_the_rule_that_says_so():
+    from scheduler.job import PlacementRule
+
+    snap = snapshot(cluster({"a": 8}), job(placement=PlacementRule(regions=("mars-*",))))
+    (decision,) = decide(snap, PolicyConfig()).decisions
+    assert isinstance(decision, Reject)
+    assert decision.reasons[0].code is ReasonCode.NEVER_FITS
+    assert "mars-*" in decision.reasons[1].detail
+
+
+def test_an_unknown_policy_is_an_error_that_names_those_there_are():
+    with pytest.raises(InvalidValueError, match="one of fifo, lcf"):
+        PolicyConfig("magic")
+
+
+def test_an_empty_queue_is_an_empty_plan_of_that_version():
+    plan = decide(snapshot(cluster({"a": 1})), PolicyConfig())
+    assert plan.decisions == ()
+    assert plan.snapshot_version == 1
