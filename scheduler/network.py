@@ -168,11 +168,12 @@ class Residual:
         return min(self.own_link_bps((a, b)), self.own_link_bps((b, a)))
 
     def neighbours(self, region: str) -> tuple[tuple[str, Bandwidth], ...]:
-        """Every region that is linked with this one in both directions, and `own_pair_bps` to it; by name."""
+        """Every region linked with this one in both directions, with `own_pair_bps` to it; the widest first."""
         known = self._neighbours.get(region)
         if known is None:
             names = self.topology.neighbours[region]
-            known = tuple((name, self.own_pair_bps(region, name)) for name in names)
+            pairs = [(name, self.own_pair_bps(region, name)) for name in names]
+            known = tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
             self._neighbours[region] = known
         return known
 

@@ -145,20 +145,23 @@ def _next_link(
     """
     found: tuple[float, int, tuple[bool, float, int], str, bool] | None = None
     least = ground.counts.need_bps[0]
+    slots, access = ground.slots, ground.access
     for at_end, end in ((True, chain[-1]), (False, chain[0]))[: len(chain)]:
-        spare = ground.access[end] if len(chain) == 1 else ground.access[end] / 2
+        spare = access[end] if len(chain) == 1 else access[end] / 2
         if spare < least:
             continue
         for region, own in ground.residual.neighbours(end):
-            if own < least or region not in ground.slots or region in chain:
+            if own < least or (found is not None and own < -found[0]):
+                break  # the widest come first: no later one can be better
+            if region not in slots or region in chain:
                 continue
-            link = min(own, spare, ground.access[region])
-            if link < least:
+            link = min(own, spare, access[region])
+            if link < least or (found is not None and link < -found[0]):
                 continue
-            key = (-link, -ground.slots[region], ground.rates[region][0], region, at_end)
+            key = (-link, -slots[region], ground.rates[region][0], region, at_end)
             if found is not None and key >= found:
                 continue
-            if ground.best(room + ground.slots[region], min(width, link)) >= best:
+            if ground.best(room + slots[region], min(width, link)) >= best:
                 found = key
     if found is None:
         return None

@@ -64,6 +64,8 @@ class QueueRound:
     _refused: dict[Demand, tuple[Reason, ...]] = field(default_factory=dict)
     """Demands that found no place in this round. Nothing frees within it, so they find none later on either."""
 
+    _never: dict[Demand, bool] = field(default_factory=dict)
+
     @classmethod
     def of(cls, policy: QueuePolicy, snapshot: Snapshot, *, strict: bool, seed: int) -> QueueRound:
         """The beginning of a round: what is free, what everybody asks for, and who comes first."""
@@ -131,11 +133,14 @@ class QueueRound:
         if not self.capacity:
             return False
         demand = self._lasting(job, demand)
-        known = _COULD_EVER.setdefault(demand, {})
-        if self.policy.name not in known:
-            empty = self.world.with_residual(Residual.empty(self.world.cluster))
-            known[self.policy.name] = bool(self.policy.could_ever(demand, empty))
-        return not known[self.policy.name]
+        never = self._never.get(demand)
+        if never is None:
+            known = _COULD_EVER.setdefault(demand, {})
+            if self.policy.name not in known:
+                empty = self.world.with_residual(Residual.empty(self.world.cluster))
+                known[self.policy.name] = bool(self.policy.could_ever(demand, empty))
+            never = self._never[demand] = not known[self.policy.name]
+        return never
 
     def _lasting(self, job: WaitingJob, demand: Demand) -> Demand:
         """What the job asks once no region cools down any more."""
