@@ -39,6 +39,8 @@ from agents.settings import (
 )
 from agents.start import default_work_dir, run_agent
 
+_TOKEN = re.compile(r"[!-~]{1,512}")
+
 EXIT_FOUND, EXIT_SETTINGS, EXIT_CANNOT_BEGIN = 1, 2, 3
 
 app = typer.Typer(
@@ -112,7 +114,7 @@ def agent(
             token=_token(token, token_file),
             work_dir=folder,
             secrets_dir=secrets_dir or folder / "secrets",
-            nodes=complete_nodes(node_options(general, "agent"), _named(node or [], nodes)),
+            nodes=complete_nodes(node_options(general), _named(node or [], nodes)),
             probe_seconds=probe_seconds,
             stop_workers_on_exit=stop_workers_on_exit,
         )
@@ -206,7 +208,7 @@ def _named(names: list[str], file: Path | None) -> list[NodeOptions]:
         raise SettingsError("--node", names, "either --node or --nodes FILE")
     if file is not None:
         return nodes_from_file(file)
-    return [node_options({"name": name}, "--node") for name in names or [_host_name()]]
+    return [node_options({"name": name}) for name in names or [_host_name()]]
 
 
 def _host_name() -> str:
@@ -221,7 +223,7 @@ def _token(token: str, file: Path | None) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError("--token-file", str(file), f"a readable file ({error})") from error
     token = token.strip()
-    if not token or not token.isascii() or not token.isprintable():
+    if not _TOKEN.fullmatch(token):
         raise SettingsError(
             "--token-file", file and str(file), "a token of role agent (or BACE_TOKEN); see `bace token`"
         )

@@ -97,14 +97,20 @@ def nodes_from_file(path: Path) -> list[NodeOptions]:
     return [node_options(entry, f"--nodes {path}: nodes[{number}]") for number, entry in enumerate(entries)]
 
 
-def node_options(values: Any, source: str) -> NodeOptions:
-    """Values as options of a node; SettingsError names the first field that cannot be meant."""
+def node_options(values: Any, entry: str | None = None) -> NodeOptions:
+    """Values as options of a node; SettingsError names the first field that cannot be meant.
+
+    `entry` says where in a file they stand; without it they are options of the command line.
+    """
     try:
         return NodeOptions.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "entry"
-        raise SettingsError(f"{source}.{field}", first["input"], first["msg"]) from error
+        field = ".".join(map(str, first["loc"]))
+        option = f"--{field}".replace("_", "-").replace("--name", "--node")
+        raise SettingsError(
+            option if entry is None else f"{entry}.{field}", first["input"], first["msg"]
+        ) from error
 
 
 def complete_nodes(general: NodeOptions, named: Sequence[NodeOptions]) -> tuple[NodeSettings, ...]:

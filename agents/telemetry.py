@@ -6,10 +6,11 @@ stop reading. A line is read when it has its end; what is left at the end of the
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agents.protocol import BusyReport, CheckpointReport, Counter, Report, Seconds, StepReport
 from agents.text import fit
@@ -111,8 +112,11 @@ def read_reports(
 
 def _take(telemetry: Telemetry, line: bytes, key: str, seq: int, now_s: float) -> None:
     try:
-        parsed = _LINE.validate_json(line)
-    except ValidationError:
+        document = json.loads(line)
+        # Texts first: a file name in an error message may hold what is no text at all.
+        texts = {name: fit(value) for name, value in document.items() if isinstance(value, str)}
+        parsed = _LINE.validate_python({**document, **texts})
+    except (ValueError, AttributeError, RecursionError):
         telemetry.unreadable_lines += 1
         return
     match parsed:
@@ -133,8 +137,9 @@ def _take(telemetry: Telemetry, line: bytes, key: str, seq: int, now_s: float) -
             )
         case CheckpointLine():
             at_s = now_s if parsed.at_s is None else parsed.at_s
-            uri = fit(parsed.uri)
-            telemetry.reports.append(CheckpointReport(seq=seq, key=key, step=parsed.step, uri=uri, at_s=at_s))
+            telemetry.reports.append(
+                CheckpointReport(seq=seq, key=key, step=parsed.step, uri=parsed.uri, at_s=at_s)
+            )
         case BusyLine():
             telemetry.reports.append(
                 BusyReport(
@@ -147,4 +152,4 @@ def _take(telemetry: Telemetry, line: bytes, key: str, seq: int, now_s: float) -
             )
         case EndLine():
             telemetry.cause = fit(parsed.cause, CAUSE_CHARACTERS)
-            telemetry.detail = None if parsed.detail is None else fit(parsed.detail)
+            telemetry.detail = parsed.detail

@@ -19,7 +19,7 @@ import secrets
 import shutil
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from agents.errors import SettingsError, WorkDirTakenError
 
@@ -84,8 +84,7 @@ class WorkDir:
 
     def process(self, key: str) -> ProcessFolder:
         """The folder of a process; it need not be there."""
-        name = hashlib.sha256(key.encode()).hexdigest()[:20]
-        return ProcessFolder(self.path / "run" / name)
+        return ProcessFolder.of(self.path, key)
 
 
 class ProcessFolder:
@@ -96,6 +95,12 @@ class ProcessFolder:
         self.work = path / "work"
         self.report_file = self.work / REPORT_FILE
         self.tmp = self.work / "tmp"
+
+    @classmethod
+    def of(cls, agent_folder: Path, key: str) -> Self:
+        """The folder of a key below an agent's."""
+        name = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:20]
+        return cls(agent_folder / "run" / name)
 
     def make(self) -> None:
         """New and empty; FileExistsError if it was made before."""
