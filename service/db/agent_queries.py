@@ -31,8 +31,8 @@ def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, Pr
 
 def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """One row a step of a job: a later generation's takes the place of an earlier one's, never the other way."""
-    unique = {(row["job_id"], row["step"]): _finite_loss(row) for row in rows}
-    if not unique:
+    steps = [_finite_loss(row) for row in rows]
+    if not steps:
         return
     statement = insert_for(session, StepRow.__table__)
     new = statement.excluded
@@ -43,7 +43,7 @@ def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
             set_={name: getattr(new, name) for name in columns},
             where=StepRow.generation <= new.generation,
         ),
-        list(unique.values()),
+        steps,
     )
 
 

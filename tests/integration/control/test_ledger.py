@@ -1,0 +1,182 @@
+"""The ledger: what is billed is what was drawn, held and sent, at prices that somebody told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from sqlalchemy.orm import Session
+
+from scheduler.profile import boundary_bytes
+from service.control.billing import bill
+from service.db.reader import Reader
+from service.db.records import LedgerRecord
+from service.db.repositories import cluster, jobs
+from service.db.scope import EVERYTHING
+from service.db.tables import LedgerRow
+from service.snapshots import spec_of
+from tests.control_world import START_S, FakeAgent, World
+
+REGIONS = ("eu-north", "eu-west", "us-east")
+_rows = Reader(LedgerRecord, LedgerRow)
+
+
+async def _ledger(world: World, kind: str, region: str | None = None) -> list[LedgerRecord]:
+    rows = await world.run(lambda session: _rows.all(session, order_by=[LedgerRow.seq]))
+    return [row for row in rows if row.kind == kind and region in (None, row.region)]
+
+
+async def _running(world: World) -> tuple[str, list[FakeAgent]]:
+    agents = await world.cluster_of(*REGIONS)
+    job_id = await world.submit(training={"steps": 100})
+    await world.plan()
+    await world.beats(agents)
+    for agent in agents:
+        agent.ready()
+    await world.beats(agents)
+    return job_id, agents
+
+
+async def test_electricity_is_the_measured_draw_times_pue_at_the_price_of_the_time(world: World) -> None:
+    await FakeAgent(world, "eu-north").join()  # the region must be there to be priced
+    await world.price("electricity", "eu-north", [(-3600, 0.10), (600, 0.50), (1200, -0.20)])
+
+    def windy(session: Session) -> None:
+        record = cluster.region(session, "eu-north")
+        assert record is not None
+        cluster.change_region(session, record, pue=1.5)
+
+    await world.run(windy)
+    _, agents = await _running(world)
+    for agent in agents:
+        agent.busy(0.6)
+    await world.beats(agents)
+    await bill(world.services, world.leadership)
+    already = len(await _ledger(world, "electricity", "eu-north"))
+    begin_s = world.clock.now()
+    world.clock.advance(START_S + 1500 - begin_s)
+    await bill(world.services, world.leadership)
+    rows = (await _ledger(world, "electricity", "eu-north"))[already:]
+    kilowatts = (5.0 + (20.0 - 5.0) * 0.6) * 1.5 / 1000
+    assert [(row.from_s, row.to_s, row.price) for row in rows] == [
+        (begin_s, START_S + 600, 0.10),
+        (START_S + 600, START_S + 1200, 0.50),
+        (START_S + 1200, START_S + 1500, -0.20),
+    ]
+    for row in rows:
+        hours = (row.to_s - row.from_s) / 3600
+        assert row.quantity == pytest.approx(kilowatts * hours, rel=1e-12)
+        assert row.amount_usd == pytest.approx(row.quantity * row.price, rel=1e-12)  # type: ignore[operator]
+        assert (row.unit, row.price_source) == ("kWh", "test of eu-north")
+
+
+async def test_a_price_that_nobody_told_is_not_made_up(world: World) -> None:
+    await _running(world)
+    world.clock.advance(60)
+    await bill(world.services, world.leadership)
+    rows = await _ledger(world, "electricity")
+    assert {row.region for row in rows} == set(REGIONS)
+    assert {(row.price, row.amount_usd, row.price_source) for row in rows} == {
+        (None, 0.0, "no price is known")
+    }
+    assert all(row.quantity > 0 for row in rows), "the energy is known all the same"
+
+
+async def test_a_price_published_later_is_not_used_before(world: World) -> None:
+    await FakeAgent(world, "eu-north").join()
+    await world.price("electricity", "eu-north", [(900, 0.3)])
+    await _running(world)
+    world.clock.advance(START_S + 1000 - world.clock.now())
+    await bill(world.services, world.leadership)
+    rows = await _ledger(world, "electricity", "eu-north")
+    assert [row.price for row in rows] == [None, 0.3]
+
+
+async def test_time_is_billed_once_and_to_the_end(world: World) -> None:
+    job_id, agents = await _running(world)
+    created_s = (await world.allocation(job_id)).created_at_s
+    for _ in range(3):
+        world.clock.advance(30)
+        await bill(world.services, world.leadership)
+        await bill(world.services, world.leadership)
+    world.clock.advance(10)
+    agents[0].exit(13, cause="out-of-memory")
+    for _ in range(3):
+        await world.beats(agents)
+    job = await world.job(job_id)
+    assert job.state == "failed"
+    assert job.finished_at_s is not None
+    for region in REGIONS:
+        rows = await _ledger(world, "electricity", region)
+        assert rows[0].from_s == created_s
+        assert rows[-1].to_s == job.finished_at_s
+        assert all(a.to_s == b.from_s for a, b in pairwise(rows))
+    count = len(await _ledger(world, "electricity"))
+    world.clock.advance(1000)
+    assert await bill(world.services, world.leadership) == 0
+    assert len(await _ledger(world, "electricity")) == count
+
+
+async def test_egress_is_what_the_reported_steps_sent_each_once(world: World) -> None:
+    job_id, agents = await _running(world)
+    allocation = await world.allocation(job_id)
+    cuts = [(cut["src"], cut["dst"]) for cut in allocation.placement["cuts"]]
+    assert len(cuts) == 2
+    for src, dst in [*cuts, *((dst, src) for src, dst in cuts)]:
+        await world.price("egress", src, [(-10, 0.08)], dst=dst)
+    for until in (3, 5):
+        agents[0].step(*range(until - 2, until + 1))  # step 3 is reported twice
+        await agents[0].beat()
+        world.clock.advance(30)
+        await bill(world.services, world.leadership)
+        await bill(world.services, world.leadership)
+    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
+    assert job is not None
+    gb = 5 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    rows = await _ledger(world, "egress")
+    for src, dst in [*cuts, *((dst, src) for src, dst in cuts)]:
+        mine = [row for row in rows if (row.region, row.dst) == (src, dst)]
+        assert sum(row.quantity for row in mine) == pytest.approx(gb, rel=1e-9)
+        assert sum(row.amount_usd for row in mine) == pytest.approx(gb * 0.08, rel=1e-9)
+        assert len(mine) == 2
+
+
+async def test_a_rented_pool_costs_rent_and_its_electricity_is_in_it(world: World) -> None:
+    await _running(world)
+
+    def rent(session: Session) -> None:
+        record = cluster.pool(session, "us-east", "cpu-slot")
+        assert record is not None
+        cluster.change_pool(session, record, ownership="rented")
+
+    await world.run(rent)
+    await world.price("rent", "us-east", [(-10, 2.0)], gpu_type="cpu-slot")
+    await world.price("electricity", "us-east", [(-10, 0.3)])
+    world.clock.advance(1800)
+    await bill(world.services, world.leadership)
+    (hired,) = await _ledger(world, "rent")
+    assert (hired.region, hired.unit, hired.price) == ("us-east", "GPU-hour", 2.0)
+    assert hired.quantity == pytest.approx(0.5, rel=1e-3)
+    assert hired.amount_usd == pytest.approx(hired.quantity * 2.0)
+    (power,) = await _ledger(world, "electricity", "us-east")
+    assert power.quantity > 0
+    assert (power.amount_usd, power.price_source) == (0.0, "rented: electricity is in the rent")
+
+
+async def test_a_process_that_never_told_is_billed_as_busy_once_its_gang_runs(world: World) -> None:
+    agents = await world.cluster_of(*REGIONS)
+    await world.submit()
+    await world.plan()
+    await world.beats(agents)
+    world.clock.advance(200)
+    await bill(world.services, world.leadership)
+    (idle,) = await _ledger(world, "electricity", "eu-north")
+    assert idle.quantity / (idle.to_s - idle.from_s) == pytest.approx(0.005 / 3600)
+    for agent in agents:
+        agent.ready()
+    await world.beats(agents)
+    await bill(world.services, world.leadership)
+    world.clock.advance(200)
+    await bill(world.services, world.leadership)
+    busy = (await _ledger(world, "electricity", "eu-north"))[-1]
+    assert busy.quantity / (busy.to_s - busy.from_s) == pytest.approx(0.020 / 3600)

@@ -1,0 +1,144 @@
+"""What is launched: every process knows its place, and the gang's ranks are Megatron's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from agents.protocol import WorkerPlan
+from scheduler.job import Schedule
+from scheduler.packing import StageSlots
+from scheduler.placement import Cut, Placement, Segment
+from scheduler.spec.job import parse_job
+from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes
+from tests.control_world import job_document
+
+TENSOR, DATA = 2, 2
+
+
+def _gang(**changes: object) -> Gang:
+    """Two stages of 2 × 2 GPUs: one in a node of `west`, one over two nodes of `east`."""
+    document = job_document(
+        parallelism={"stages": 2, "tensor": TENSOR, "data": DATA},
+        run={"command": ["python", "train.py", "$(x)"], "env": {"SEED": "7"}, "secrets": {"KEY": "env:KEY"}},
+        stop={"signal": "USR1", "grace": "90s"},
+        **changes,
+    )
+    return Gang(
+        job_id="job-1",
+        allocation_id="alloc-1",
+        generation=3,
+        document=parse_job(document),
+        placement=Placement(
+            segments=(Segment("west", "g", 1, 4), Segment("east", "g", 1, 4)),
+            cuts=(Cut("west", "east", 1e9, 0.01),),
+            schedule=Schedule.ONE_F_ONE_B,
+            window=(2, 1),
+        ),
+        slots=(
+            StageSlots(0, tuple(("w1", gpu) for gpu in (0, 1, 2, 3))),
+            StageSlots(1, (("e1", 4), ("e1", 5), ("e2", 0), ("e2", 1))),
+        ),
+        master_address="10.0.0.1",
+        master_port=29500,
+        resume_step=20,
+        checkpoint_uri="file:///c/nlp/job-1",
+    )
+
+
+def test_rank_is_stage_times_data_plus_data_rank_times_tensor_plus_tensor_rank() -> None:
+    processes = stage_processes(_gang())
+    assert [process.rank for process in processes] == list(range(8))
+    for process in processes:
+        env = process.env
+        stage, data_rank, tensor_rank = (
+            int(env[name]) for name in ("BACE_STAGE", "BACE_DATA_RANK", "BACE_TENSOR_RANK")
+        )
+        assert process.rank == (stage * DATA + data_rank) * TENSOR + tensor_rank
+        assert (env["RANK"], process.stage) == (str(process.rank), stage)
+        assert process.key == f"alloc-1/{process.rank}"
+    assert [(p.env["LOCAL_RANK"], p.env["LOCAL_WORLD_SIZE"]) for p in processes] == [
+        *((str(rank), "4") for rank in range(4)),
+        ("0", "2"),
+        ("1", "2"),
+        ("0", "2"),
+        ("1", "2"),
+    ]
+    assert [p.env["BACE_REGION"] for p in processes] == ["west"] * 4 + ["east"] * 4
+    assert [(p.node_id, p.gpu_indices) for p in processes[4:]] == [
+        ("e1", [4]),
+        ("e1", [5]),
+        ("e2", [0]),
+        ("e2", [1]),
+    ]
+
+
+def test_a_users_command_gets_the_same_environment_and_no_plan() -> None:
+    process = stage_processes(_gang())[5]
+    assert process.argv == ["python", "train.py", "$(x)"], "argv as it was given: there is no shell"
+    assert process.secrets == {"KEY": "env:KEY"}
+    assert (process.stop.signal, process.stop.grace_s) == ("USR1", 90.0)
+    expected = {
+        "SEED": "7",
+        "WORLD_SIZE": "8",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "BACE_JOB_ID": "job-1",
+        "BACE_JOB_NAME": "tiny",
+        "BACE_GENERATION": "3",
+        "BACE_STAGES": "2",
+        "BACE_TENSOR_SIZE": "2",
+        "BACE_DATA_SIZE": "2",
+        "BACE_REGIONS": "west,east",
+        "BACE_WINDOW": "2,1",
+        "BACE_SCHEDULE": "1f1b",
+        "BACE_STEPS": "4",
+        "BACE_RESUME_STEP": "20",
+        "BACE_CHECKPOINT_URI": "file:///c/nlp/job-1",
+        "BACE_CHECKPOINT_EVERY": "100",
+    }
+    assert expected.items() <= process.env.items()
+    assert "BACE_PLAN" not in process.env
+
+
+def test_a_users_variables_cannot_take_the_place_of_ours() -> None:
+    """The parser refuses the names; where one came through, ours would win."""
+    gang = _gang()
+    env = {**(gang.document.run.env or {}), "RANK": "99"}
+    sneaky = gang.document.model_copy(update={"run": gang.document.run.model_copy(update={"env": env})})
+    assert stage_processes(replace(gang, document=sneaky))[1].env["RANK"] == "1"
+
+
+def test_the_builtin_worker_gets_its_whole_plan() -> None:
+    gang = _gang()
+    document = parse_job(job_document(parallelism={"stages": 2}))
+    slots = (StageSlots(0, (("w1", 0),)), StageSlots(1, (("e1", 4),)))
+    processes = stage_processes(replace(gang, document=document, slots=slots))
+    assert processes[0].argv == ["{python}", "-m", "agents.worker"]
+    plan = WorkerPlan.model_validate(json.loads(processes[1].env["BACE_PLAN"]))
+    assert plan.layers_per_stage == [3, 3]
+    assert plan.window == [2, 1]
+    assert (plan.steps, plan.resume_step, plan.dtype) == (4, 20, "fp32")
+    assert plan.checkpoint_uri == "file:///c/nlp/job-1"
+
+
+@pytest.mark.parametrize(
+    ("taken", "last", "expected"),
+    [
+        (frozenset(), None, 10),
+        (frozenset(), 10, 11),
+        (frozenset(), 12, 10),
+        (frozenset({11}), 10, 12),
+        (frozenset({11, 12}), 10, 10),
+        (frozenset({10, 11, 12}), 10, None),
+        (frozenset(), 99, 10),
+    ],
+)
+def test_the_next_free_port_goes_round(taken: frozenset[int], last: int | None, expected: int | None) -> None:
+    assert choose_port(10, 12, taken, last) == expected
+
+
+def test_checkpoints_of_different_jobs_have_different_folders() -> None:
+    assert default_checkpoint_uri("file:///c/", "nlp", "job-1") == "file:///c/nlp/job-1"
