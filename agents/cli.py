@@ -6,6 +6,7 @@ Exit codes: 0 done · 1 the doctor found something wrong · 2 a setting is wrong
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -130,19 +131,23 @@ def doctor(
     peer: Annotated[
         list[str] | None, typer.Option(help="ADDRESS:PORT of another node; may be repeated.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")] = False,
 ) -> None:
     """Check what keeps these nodes from working, and say what to do."""
     invocation: Invocation = context.obj
     settings = invocation.settings
     console = Console()
-    bad = 0
+    findings = []
     with _told():
         peers = [_peer(text) for text in peer or []]
         with listening(settings.nodes) as ours, ServerClient(settings.url, settings.token) as client:
             for finding in examine(settings, client, invocation.gpus, peers, set(ours.values())):
-                _show(console, finding)
-                bad += not finding.ok
-    if bad:
+                findings.append(finding)
+                if not as_json:
+                    _show(console, finding)
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(EXIT_FOUND)
 
 

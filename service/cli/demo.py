@@ -43,14 +43,17 @@ SERVER_SETTINGS = {
 Document = dict[str, Any]
 
 
-def run_demo(port: int | None, result: Path) -> None:
-    """The whole demonstration; the result is written to `result`. Raises CommandError where it fails."""
+def run_demo(port: int | None, steps: int | None, result: Path) -> None:
+    """The whole demonstration; the result is written to `result`. Raises CommandError where it fails.
+
+    `steps`: in the place of those of the example job.
+    """
     home = Path(tempfile.mkdtemp(prefix="bacepipe-demo-"))
     stack = Stack(home)
     try:
         with interruptible():
             server = raise_world(stack, home, port)
-            job = train(server)
+            job = train(server, steps)
             result.write_text(json.dumps(result_of(job), indent=2) + "\n", encoding="utf-8")
             show(*report_page(job))
             show(
@@ -83,11 +86,14 @@ def raise_world(stack: Stack, home: Path, port: int | None) -> LocalServer:
     return server
 
 
-def train(server: LocalServer) -> Document:
+def train(server: LocalServer, steps: int | None = None) -> Document:
     """Submit the example job, show the plan, and follow it to its end. Raises CommandError if it fails."""
     job_file = read_job_file(str(example(JOB)))
+    document = job_file.document
+    if steps is not None:
+        document["training"]["steps"] = steps
     with server.api() as api:
-        job = api.post("/v1/jobs", job_file.document)
+        job = api.post("/v1/jobs", document)
         say(f"Submitted {job['name']}: {job['job_id']}")
         for glance in watch(api, job["job_id"], tick=server.stack.check):
             if glance.job["placement"] is not None:

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -149,11 +150,13 @@ def examine_node(api: Api, cpu_slots: int | None) -> Iterator[Check]:
     if importlib.util.find_spec("agents") is None:
         return
     arguments = ["--url", api.url, "--region", "this-machine"]
+    if cpu_slots is None and shutil.which("nvidia-smi") is None:
+        cpu_slots = os.cpu_count() or 1
     arguments += ["--cpu-slots", str(cpu_slots)] if cpu_slots is not None else []
-    environment = {**os.environ, **({"BACE_TOKEN": api.token} if api.token else {})}
+    environment = {**os.environ, "BACE_TOKEN": api.token or "none"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "agents", *arguments, "doctor", "--output", "json"],
+            [sys.executable, "-m", "agents", *arguments, "doctor", "--json"],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -22,6 +22,9 @@ PortOption = Annotated[
 
 def demo(
     port: PortOption = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=2, help="Train so many steps instead of the example's.")
+    ] = None,
     result: Annotated[Path, typer.Option("--result", help="Where the figures are written.")] = Path(
         "demo-result.json"
     ),
@@ -30,7 +33,7 @@ def demo(
     need_server()
     from service.cli.demo import run_demo
 
-    run_demo(port, result)
+    run_demo(port, steps, result)
 
 
 def up(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,24 +24,30 @@ LOCAL_REGION = "local"
 
 
 def run_up(port: int | None, slots: int | None) -> None:
-    """A server whose data stays in BACE_HOME, with one agent for this machine's GPUs, or for CPU slots."""
+    """A server whose data stays in BACE_HOME, with one agent for this machine.
+
+    The agent offers the GPUs, or `slots` CPU slots; one for each core where there is no GPU.
+    """
     with _stack(home()) as stack:
         say("Starting the server …")
         server = start_server(stack, home(), port, {})
-        offer = ("--cpu-slots", str(slots)) if slots is not None else ()
+        if slots is None and shutil.which("nvidia-smi") is None:
+            slots = os.cpu_count() or 1
+        offer = ("--stop-workers-on-exit", *(() if slots is None else ("--cpu-slots", str(slots))))
         say("Starting an agent for this machine; it measures what its devices sustain …")
         server.start_agents([AgentPlan(f"{LOCAL_REGION}-1", LOCAL_REGION, offer)], {})
-        server.wait_for_nodes()
-        _stay(server)
+        with _announced(server):
+            server.wait_for_nodes()
+            _stay(server)
 
 
 def run_up_demo(port: int | None) -> None:
     """The demonstration, its world staying up afterwards; the data goes with it."""
     with tempfile.TemporaryDirectory(prefix="bacepipe-demo-") as folder, _stack(Path(folder)) as stack:
         server = raise_world(stack, Path(folder), port)
-        write_address(server.url, server.home)
-        show(*report_page(train(server)))
-        _stay(server)
+        with _announced(server):
+            show(*report_page(train(server)))
+            _stay(server)
 
 
 @contextlib.contextmanager
@@ -53,23 +60,24 @@ def _stack(folder: Path) -> Iterator[Stack]:
         take_down(stack)
 
 
-def _stay(server: LocalServer) -> None:
-    """Until Ctrl-C, or until a member dies (CommandError)."""
+@contextlib.contextmanager
+def _announced(server: LocalServer) -> Iterator[None]:
+    """While it lasts, `bace` in another terminal finds the server by itself."""
     write_address(server.url, server.home)
     try:
-        show(
-            heading("bacepipe is up"),
-            Text.assemble(("Dashboard: ", "bold"), server.dashboard),
-            "In another terminal: bace nodes, bace submit FILE --follow, bace jobs. Ctrl-C ends it.",
-        )
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                server.stack.check()
-                time.sleep(LOOK_S)
+        yield
     finally:
         remove_address(server.url)
 
 
-def default_slots() -> int:
-    """CPU slots of a machine without GPUs: one for each core."""
-    return os.cpu_count() or 1
+def _stay(server: LocalServer) -> None:
+    """Until Ctrl-C, or until a member dies (CommandError)."""
+    show(
+        heading("bacepipe is up"),
+        Text.assemble(("Dashboard: ", "bold"), server.dashboard),
+        "In another terminal: bace nodes, bace submit FILE --follow, bace jobs. Ctrl-C ends it.",
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            server.stack.check()
+            time.sleep(LOOK_S)

@@ -35,7 +35,6 @@ export function usd(amount) {
 
 export const energy = (kwh) => (known(kwh) ? (Math.abs(kwh) < 0.1 ? `${number(kwh * 1000)} Wh` : `${number(kwh)} kWh`) : DASH);
 export const price = (value) => (known(value) ? `$${Number(value).toFixed(4)}` : DASH);
-export const percent = (share) => (known(share) ? `${Math.round(share * 100)} %` : DASH);
 export const latency = (seconds) => (known(seconds) ? `${number(seconds * 1000)} ms` : DASH);
 export const clock = (epoch) => (known(epoch) ? new Date(epoch * 1000).toLocaleTimeString("en-GB") : DASH);
 export const moment = (epoch) => (known(epoch)

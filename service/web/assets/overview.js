@@ -3,7 +3,7 @@
 import { bar, sparkline } from "./charts.js";
 import { h, panel, replace, table } from "./dom.js";
 import { eventList } from "./events.js";
-import { bandwidth, duration, latency, percent, price, usd } from "./format.js";
+import { bandwidth, duration, latency, price, usd } from "./format.js";
 import { gantt } from "./gantt.js";
 import { network } from "./network.js";
 import { figures, jobLink, jobsPanel, reasons } from "./parts.js";
@@ -83,7 +83,7 @@ function links(list) {
   const rows = [...list].sort((a, b) => b.reserved_bps / (b.capacity_bps || 1) - a.reserved_bps / (a.capacity_bps || 1)).slice(0, MOST_LINKS).map((link) => ({
     cells: [
       `${link.src} → ${link.dst}`,
-      h("div", { class: "usage" }, bar(link.capacity_bps ? link.reserved_bps / link.capacity_bps : 0), h("span", { class: "small" }, percent(link.capacity_bps ? link.reserved_bps / link.capacity_bps : 0))),
+      h("div", { class: "usage" }, bar(link.capacity_bps ? link.reserved_bps / link.capacity_bps : 0), h("span", { class: "small nowrap" }, link.reserved_bps > 0 ? bandwidth(link.reserved_bps) : "nothing")),
       bandwidth(link.capacity_bps), latency(link.latency_s),
     ],
   }));
