@@ -59,7 +59,7 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         app.include_router(resource.router)
     web.mount(app)
     app.add_middleware(BodyLimit)
-    app.add_middleware(RequestScope, services=services)
+    app.add_middleware(RequestScope)
     return app
 
 

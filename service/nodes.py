@@ -7,14 +7,22 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from scheduler.job import Elasticity, JobState
 from service import topics
 from service.access import Principal
 from service.capacity import used_by_node
+from service.db.control_queries import live_processes_on
 from service.db.records import AgentRecord, NodeRecord
-from service.db.repositories import cluster
-from service.errors import AmbiguousIdError, NotFoundError, PreconditionFailedError
+from service.db.repositories import cluster, jobs
+from service.db.scope import EVERYTHING
+from service.errors import AmbiguousIdError, NotFoundError
 from service.lifecycle import NodeState, move_node
+from service.progress import stop
+from service.regions import check_version
 from service.services import Services
+
+DRAINED = "drained"
+"""Why a gang is stopped on a node that is to be emptied: no failure, and no retry is spent on it."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -35,6 +43,15 @@ class NodeView:
     @property
     def measured_age_s(self) -> float:
         return max(0.0, self.now_s - self.node.measured_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A drained node, the jobs that restart elsewhere, and those that may not be stopped."""
+
+    view: NodeView
+    restarting: tuple[str, ...]
+    staying: tuple[str, ...]
 
 
 async def list_all(services: Services) -> list[NodeView]:
@@ -68,6 +85,36 @@ async def uncordon(services: Services, principal: Principal, node_id: str, versi
     return await _move(services, principal, node_id, version, NodeState.READY)
 
 
+async def drain(services: Services, principal: Principal, node_id: str, version: int | None) -> Drained:
+    """Cordons the node, and stops the jobs on it that may be stopped: they go on elsewhere from their checkpoint.
+
+    A job with elasticity `none` stays until it ends. Again stops what has come to run since.
+    """
+    now_s = services.clock.now()
+
+    def work(session: Session) -> Drained:
+        node = find(session, node_id)
+        check_version(f"node {node.node_id}", node.version, version)
+        moment = principal.moment(now_s)
+        if node.state == NodeState.READY:
+            node = move_node(session, node, NodeState.CORDONED, moment)
+        restarting, staying = [], []
+        for job_id in sorted({process.job_id for process in live_processes_on(session, [node.node_id])}):
+            job = jobs.get(session, EVERYTHING, job_id)
+            if job is None or job.state == JobState.STOPPING:
+                continue
+            if job.spec["elasticity"] == Elasticity.NONE:
+                staying.append(job_id)
+                continue
+            stop(session, job, DRAINED, moment)
+            restarting.append(job_id)
+        return Drained(_view(session, node, now_s), tuple(restarting), tuple(staying))
+
+    drained = await services.db.run(work)
+    await services.bus.publish(topics.PLANNING)
+    return drained
+
+
 def find(session: Session, text: str) -> NodeRecord:
     """The one node with that id or id prefix. Raises NotFoundError, AmbiguousIdError."""
     if not _ID.fullmatch(text):
@@ -91,8 +138,7 @@ async def _move(
 
     def work(session: Session) -> NodeView:
         node = find(session, node_id)
-        if version is not None and version != node.version:
-            raise PreconditionFailedError(f"node {node.node_id} is at version {node.version}, not {version}")
+        check_version(f"node {node.node_id}", node.version, version)
         came_back_itself = node.state == NodeState.LOST and target is NodeState.READY
         if node.state != target and not came_back_itself:
             node = move_node(session, node, target, principal.moment(now_s))

@@ -42,6 +42,12 @@ def _quantity(parse: Callable[..., float], at_least: float, at_most: float, exam
     return PlainValidator(read)
 
 
+def _no_uri(path: str) -> str:
+    if "://" in path:
+        raise refuse("a path on the nodes, not a URI: nothing is fetched from elsewhere")
+    return path
+
+
 def _no_parent(text: str) -> str:
     if ".." in text.split("/") or "\\" in text:
         raise refuse("a path without `..`")
@@ -97,7 +103,11 @@ Uri = Annotated[
     AfterValidator(_printable),
 ]
 FilePath = Annotated[
-    str, Field(min_length=1, max_length=1024), AfterValidator(_no_parent), AfterValidator(_printable)
+    str,
+    Field(min_length=1, max_length=1024),
+    AfterValidator(_no_parent),
+    AfterValidator(_printable),
+    AfterValidator(_no_uri),
 ]
 Argument = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 

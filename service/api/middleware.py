@@ -24,18 +24,18 @@ _log = structlog.get_logger("http")
 class RequestScope:
     """Gives a request its id (the caller's, if it is one), counts it, and writes one line when it is answered."""
 
-    def __init__(self, app: ASGIApp, services: Services) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = self._request_id(scope)
+        services: Services = scope["app"].state.services
+        request_id = _request_id(scope, services)
         scope["bace_request_id"] = request_id
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        metrics, clock = self._services.metrics, self._services.clock
+        metrics, clock = services.metrics, services.clock
         started_s, status = clock.monotonic(), 500  # unless an answer has begun
 
         async def send_with_id(message: Message) -> None:
@@ -63,12 +63,6 @@ class RequestScope:
                     duration_s=duration_s,
                 )
             structlog.contextvars.unbind_contextvars("request_id")
-
-    def _request_id(self, scope: Scope) -> str:
-        given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
-        if _GIVEN_ID.fullmatch(given):
-            return str(given.decode())
-        return self._services.ids.new("req")
 
 
 class BodyLimit:
@@ -104,6 +98,13 @@ class BodyLimit:
             return whole
 
         await self._app(scope, receive_whole, send)
+
+
+def _request_id(scope: Scope, services: Services) -> str:
+    given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
+    if _GIVEN_ID.fullmatch(given):
+        return str(given.decode())
+    return services.ids.new("req")
 
 
 async def _too_large(limit: int, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ from service.api.access import Caller, Injected
 from service.api.answers import REFUSALS
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
-from service.api.schemas.cluster import Node
+from service.api.schemas.cluster import Drained, Node
 from service.api.strict_json import StrictRoute
 from service.nodes import NodeView
 
@@ -45,6 +45,18 @@ async def uncordon(
 ) -> Node:
     """The node takes jobs again. Again changes nothing."""
     return _answer(response, await nodes.uncordon(services, principal, node_id, version))
+
+
+@router.post("/{node_id}/drain", response_model=Drained)
+async def drain(
+    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+) -> Drained:
+    """Cordon the node, and restart elsewhere what runs on it and may be stopped (elasticity restart or resize)."""
+    drained = await nodes.drain(services, principal, node_id, version)
+    response.headers["ETag"] = etag(drained.view.node.version)
+    return Drained(
+        node=Node.of(drained.view), restarting=list(drained.restarting), staying=list(drained.staying)
+    )
 
 
 def _answer(response: Response, view: NodeView) -> Node:

@@ -155,6 +155,20 @@ class Node(Answer):
         return cls.model_validate(flat(view.agent) | flat(view.node, used_gpus=view.used_gpus, **ages))
 
 
+class Drained(Answer):
+    """A node that takes nothing new, and what becomes of the jobs on it."""
+
+    model_config = example(
+        {"node": {**NODE, "state": "cordoned"}, "restarting": ["job-01kb9x"], "staying": []}
+    )
+
+    node: Node
+    restarting: list[str]
+    """Told to stop with a checkpoint; they wait again, and go on elsewhere."""
+    staying: list[str]
+    """Their elasticity is `none`: they go on here until they end."""
+
+
 class Link(Answer):
     """A directed link and what running jobs hold of it."""
 

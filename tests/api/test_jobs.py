@@ -1,0 +1,220 @@
+"""Jobs over REST: acknowledged means stored, the same key means the same job, and a job tells its whole life."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from tests.api_server import Server
+from tests.control_world import FakeAgent, job_document
+
+REGIONS = ("eu-north", "eu-west", "us-east")
+
+
+async def _running(
+    server: Server, client: httpx.AsyncClient, **changes: object
+) -> tuple[str, list[FakeAgent]]:
+    """A job that runs on three regions with one slot each; its id and the agents."""
+    agents = await server.world.cluster_of(*REGIONS)
+    job_id = (await client.post("/v1/jobs", json=job_document(**changes))).json()["job_id"]
+    await server.world.plan()
+    await server.world.beats(agents)
+    for agent in agents:
+        agent.ready()
+    await server.world.beats(agents)
+    return job_id, agents
+
+
+async def test_a_submission_is_stored_before_it_is_acknowledged(
+    server: Server, nlp: httpx.AsyncClient
+) -> None:
+    answer = await nlp.post("/v1/jobs", json=job_document())
+    assert answer.status_code == 201
+    job = answer.json()
+    assert answer.headers["Location"] == f"/v1/jobs/{job['job_id']}"
+    assert answer.headers["ETag"] == '"1"'
+    assert (job["state"], job["project"], job["declared_steps"]) == ("queued", "nlp", 4)
+    assert job["spec"]["elasticity"] == "resize", "the server completes the spec"
+    stored = await server.world.job(job["job_id"])
+    assert stored.spec == job["spec"]
+    [event] = (await nlp.get(f"/v1/jobs/{job['job_id']}/events")).json()["items"]
+    assert (event["kind"], event["data"]["to"]) == ("job.queued", "queued")
+
+
+async def test_the_same_key_and_body_give_the_same_job(server: Server, nlp: httpx.AsyncClient) -> None:
+    document = job_document()
+    headers = {"Idempotency-Key": "build-71"}
+    first = await nlp.post("/v1/jobs", json=document, headers=headers)
+    shuffled = dict(reversed(document.items()))
+    again = await nlp.post("/v1/jobs", json=shuffled, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json()["job_id"] == first.json()["job_id"]
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert server.rows()["jobs"] == 1
+
+
+async def test_the_same_key_with_another_body_is_refused(server: Server, nlp: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "build-71"}
+    await nlp.post("/v1/jobs", json=job_document(), headers=headers)
+    other = await nlp.post("/v1/jobs", json=job_document(name="other"), headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert server.rows()["jobs"] == 1
+
+
+async def test_a_key_belongs_to_its_project(server: Server, nlp: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "build-71"}
+    await nlp.post("/v1/jobs", json=job_document(), headers=headers)
+    async with server.client("vision") as vision:
+        other = await vision.post("/v1/jobs", json=job_document(project="vision"), headers=headers)
+    assert other.status_code == 201
+    assert "Idempotency-Replayed" not in other.headers
+    assert server.rows()["jobs"] == 2
+
+
+async def test_pages_give_every_job_once_and_the_newest_first(server: Server, nlp: httpx.AsyncClient) -> None:
+    submitted = []
+    for number in range(7):
+        server.world.clock.advance(number % 2)  # some in the same moment
+        submitted.append(
+            (await nlp.post("/v1/jobs", json=job_document(name=f"job-{number}"))).json()["job_id"]
+        )
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = (
+            await nlp.get("/v1/jobs", params={"limit": 3, **({"cursor": cursor} if cursor else {})})
+        ).json()
+        seen += [job["job_id"] for job in page["items"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert seen == submitted[::-1]
+
+
+async def test_lists_are_filtered_by_state_and_project(server: Server, admin: httpx.AsyncClient) -> None:
+    for project in ("nlp", "nlp", "vision"):
+        await admin.post("/v1/jobs", json=job_document(project=project))
+    newest = (await admin.get("/v1/jobs", params={"project": "nlp"})).json()["items"][0]["job_id"]
+    await admin.post(f"/v1/jobs/{newest}/cancel")
+
+    async def count(**params: str) -> int:
+        return len((await admin.get("/v1/jobs", params=params)).json()["items"])
+
+    assert (await count(), await count(project="nlp"), await count(state="cancelled")) == (3, 2, 1)
+    async with server.client("nlp") as nlp:
+        assert len((await nlp.get("/v1/jobs")).json()["items"]) == 2
+        assert (await nlp.get("/v1/jobs", params={"project": "vision"})).json()["items"] == []
+
+
+async def test_a_unique_prefix_is_enough_and_an_ambiguous_one_names_its_jobs(nlp: httpx.AsyncClient) -> None:
+    ids: list[str] = []
+    while len({job_id[:-1] for job_id in ids}) < 2:  # until the last one differs before its last character
+        ids.append((await nlp.post("/v1/jobs", json=job_document())).json()["job_id"])
+    assert (await nlp.get(f"/v1/jobs/{ids[0]}")).json()["job_id"] == ids[0]
+    assert (await nlp.get(f"/v1/jobs/{ids[-1][:-1]}")).json()["job_id"] == ids[-1]
+    ambiguous = await nlp.get("/v1/jobs/job-0")
+    assert (ambiguous.status_code, ambiguous.json()["code"]) == (409, "ambiguous_id")
+    assert ambiguous.json()["candidates"] == ids[:5]
+    assert (await nlp.get("/v1/jobs/nothing-like-it")).status_code == 404
+
+
+async def test_cancelling_is_idempotent_and_respects_if_match(nlp: httpx.AsyncClient) -> None:
+    job = (await nlp.post("/v1/jobs", json=job_document())).json()
+    path = f"/v1/jobs/{job['job_id']}/cancel"
+    stale = await nlp.post(path, headers={"If-Match": '"7"'})
+    assert (stale.status_code, stale.json()["code"]) == (412, "version_mismatch")
+    first = await nlp.post(path, headers={"If-Match": f'"{job["version"]}"'})
+    again = await nlp.post(path)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json()["state"] == again.json()["state"] == "cancelled"
+    assert first.json()["version"] == again.json()["version"]
+
+
+async def test_a_job_tells_its_chain_its_series_and_its_bill(server: Server, nlp: httpx.AsyncClient) -> None:
+    agents = await server.world.cluster_of(*REGIONS)
+    for region in REGIONS:
+        await server.world.price("electricity", region, [(-86_400.0, 0.25)])
+    job_id = (await nlp.post("/v1/jobs", json=job_document())).json()["job_id"]
+    server.world.clock.advance(3.0)
+    await server.world.plan()
+    await server.world.beats(agents)
+    for agent in agents:
+        agent.ready()
+    await server.world.beats(agents)
+    last = next(agent for agent in agents if agent.known[agent.alive()[0]].stage == 2)
+    server.world.clock.advance(3600.0)
+    last.step(1, 2, 3, 4)
+    last.log(0, "step 1 loss 5.0", "step 2 loss 2.5")
+    for agent in agents:
+        agent.exit()
+    await server.world.beats(agents)
+
+    job = (await nlp.get(f"/v1/jobs/{job_id}")).json()
+    assert job["state"] == "succeeded"
+    assert sorted(part["region"] for part in job["chain"]) == sorted(REGIONS)
+    assert sum(part["stages"] for part in job["chain"]) == 3
+    assert (job["first_loss"], job["last_loss"], job["reported_steps"]) == (5.0, 1.25, 4)
+    assert job["measured_iteration_s"] == 1.0
+    assert job["predicted_iteration_s"] > 0
+    assert job["queueing_s"] == pytest.approx(3.0, abs=0.1)
+    assert job["jct_s"] == pytest.approx(3603.0, abs=1.0)
+    kwh, usd = job["energy_kwh"], job["cost_usd"]
+    assert set(kwh["by_region"]) == set(REGIONS)
+    assert kwh["total"] == pytest.approx(sum(kwh["by_region"].values()))
+    assert usd["electricity"] == pytest.approx(0.25 * kwh["total"])
+    assert usd["total"] == pytest.approx(sum(region["total"] for region in usd["by_region"].values()))
+    assert [allocation["generation"] for allocation in job["allocations"]] == [1]
+
+    steps = (await nlp.get(f"/v1/jobs/{job_id}/steps", params={"after": 2})).json()
+    assert [(step["step"], step["loss"]) for step in steps["items"]] == [(3, 5.0 / 3), (4, 1.25)]
+    lines = (await nlp.get(f"/v1/jobs/{job_id}/logs", params={"stage": 2})).json()["items"]
+    assert [line["text"] for line in lines] == ["step 1 loss 5.0", "step 2 loss 2.5"]
+    assert (await nlp.get(f"/v1/jobs/{job_id}/logs", params={"stage": 0})).json()["items"] == []
+    tail = (await nlp.get(f"/v1/jobs/{job_id}/logs", params={"tail": 1})).json()["items"]
+    assert [line["text"] for line in tail] == ["step 2 loss 2.5"]
+    gantt = (await nlp.get("/v1/allocations")).json()["items"]
+    assert [(entry["job_name"], entry["gpus"]) for entry in gantt] == [("tiny", 3)]
+
+
+async def test_following_a_log_ends_with_the_job_and_resumes_by_number(
+    server: Server, nlp: httpx.AsyncClient
+) -> None:
+    job_id, agents = await _running(server, nlp)
+    agents[0].log(0, "one", "two", "three")
+    for agent in agents:
+        agent.exit(1)
+    await server.world.beats(agents)
+    await nlp.post(f"/v1/jobs/{job_id}/cancel")
+
+    def lines(text: str) -> list[str]:
+        data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith('data: {"seq"')]
+        return [json.loads(line)["text"] for line in data]
+
+    whole = await nlp.get(f"/v1/jobs/{job_id}/logs", params={"follow": "true"})
+    assert whole.headers["Content-Type"].startswith("text/event-stream")
+    assert lines(whole.text) == ["one", "two", "three"]
+    assert "event: end" in whole.text
+    rest = await nlp.get(f"/v1/jobs/{job_id}/logs", params={"follow": "true"}, headers={"Last-Event-ID": "2"})
+    assert lines(rest.text) == ["three"]
+
+
+async def test_a_waiting_job_is_explained_with_true_reasons(server: Server, nlp: httpx.AsyncClient) -> None:
+    await server.world.cluster_of("eu-north", "eu-west")
+    job_id = (await nlp.post("/v1/jobs", json=job_document())).json()["job_id"]
+    explained = (await nlp.get(f"/v1/jobs/{job_id}/explain")).json()
+    assert explained["state"] == "queued"
+    assert explained["reasons"], "a waiting job always has a reason"
+    assert {verdict["region"] for verdict in explained["regions"]} == {"eu-north", "eu-west"}
+
+
+async def test_an_explanation_names_no_job_of_another_project(server: Server, nlp: httpx.AsyncClient) -> None:
+    async with server.client("vision") as vision:
+        blocking, _ = await _running(server, vision, project="vision")
+    job_id = (await nlp.post("/v1/jobs", json=job_document())).json()["job_id"]
+    explained = await nlp.get(f"/v1/jobs/{job_id}/explain")
+    assert explained.json()["reasons"]
+    assert blocking not in explained.text
+    async with server.client() as admin:
+        assert (await admin.get(f"/v1/jobs/{job_id}/explain")).json()["blocking_jobs"] == [blocking]
