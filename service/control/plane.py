@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
@@ -80,7 +81,8 @@ class ControlPlane:
                     loops.create_task(self._every(name, interval_s, work), name=name)
                 loops.create_task(self._when_woken(scheduler.plan), name="plan")
         except asyncio.CancelledError:
-            await leadership.resign()
+            with contextlib.suppress(ServiceError, SQLAlchemyError):  # the lease ends by itself
+                await leadership.resign()
             raise
 
     async def _every(self, name: str, interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
