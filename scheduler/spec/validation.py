@@ -37,8 +37,13 @@ def _expected(found: Any, path: tuple[str | int, ...], model: type[BaseModel]) -
         return _known_fields(str(path[-1]), path, model)
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return "a mapping"
-    if kind in ("string_pattern_mismatch",):
+    if kind == "string_pattern_mismatch":
         return f"text that matches {context['pattern']}"
+    if kind in ("too_short", "too_long"):
+        bound = (
+            f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"
+        )
+        return f"{bound} entries, not {context['actual_length']}"
     message: str = found["msg"]
     for start in ("Input should be ", "Value should be ", "Value error, "):
         message = message.removeprefix(start)

@@ -49,10 +49,8 @@ def replay(
     exit code 2 and writes nothing.
     """
     names = list(POLICIES) if policy == "all" else [name.strip() for name in policy.split(",")]
-    configs = [PolicyConfig(name=name, strict=strict, seed=seed) for name in names if name]
     try:
-        if not configs:
-            raise CommandError("--policy: no policy named", Exit.USAGE)
+        configs = [PolicyConfig(name=name, strict=strict, seed=seed) for name in names]
         with _watching(names) as watch:
             summaries = run_policies(load_scenario(scenario), configs, out, watch, processes)
     except PricesEndError as error:
@@ -99,10 +97,8 @@ def compare(
 
 def _bad_input(error: SchedulerError) -> CommandError:
     if isinstance(error, SpecError):
-        lines = error.lines()
-        return CommandError(
-            "\n".join(["the scenario cannot be replayed:", *(f"  {line}" for line in lines)]), Exit.USAGE
-        )
+        lines = [f"  {line}" for line in error.lines()]
+        return CommandError("\n".join(["the scenario cannot be replayed:", *lines]), Exit.USAGE)
     return CommandError(str(error), Exit.USAGE)
 
 
