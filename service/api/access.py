@@ -66,14 +66,9 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
 
 async def authorise(request: Request) -> Principal | None:
     """Every route depends on it. Raises UnauthenticatedError, ForbiddenError; None on a public route."""
-    route = (request.method, request.scope["route"].path)
-    if route in PUBLIC:
-        return None
-    principal = await authenticator_of(request).recognise(_bearer(request))
-    allowed = ACCESS.get(route, frozenset())
-    if principal.role not in allowed:
-        roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"
-        raise ForbiddenError(f"a {principal.role.value} may not do this: it is for {roles}")
+    if not hasattr(request.state, "principal"):
+        request.state.principal = await _principal(request)
+    principal: Principal | None = request.state.principal
     return principal
 
 
@@ -99,6 +94,18 @@ def authenticator_of(request: Request) -> Authenticator:
 Caller = Annotated[Principal, Depends(caller)]
 Injected = Annotated[Services, Depends(services_of)]
 Tokens = Annotated[Authenticator, Depends(authenticator_of)]
+
+
+async def _principal(request: Request) -> Principal | None:
+    route = (request.method, request.scope["route"].path)
+    if route in PUBLIC:
+        return None
+    principal = await authenticator_of(request).recognise(_bearer(request))
+    allowed = ACCESS.get(route, frozenset())
+    if principal.role not in allowed:
+        roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"
+        raise ForbiddenError(f"a {principal.role.value} may not do this: it is for {roles}")
+    return principal
 
 
 def _bearer(request: Request) -> str:

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from service import limits
+from service.api.access import authorise
 from service.errors import FieldError, InvalidInputError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -23,6 +24,7 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_strictly(request: Request) -> Response:
+            await authorise(request)  # nothing of a stranger's body is looked at
             strict = _StrictRequest(request.scope, request.receive)
             if self.body_field is not None:
                 await strict.json()

@@ -31,7 +31,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/", response_class=HTMLResponse)
-def dashboard() -> HTMLResponse:
+async def dashboard() -> HTMLResponse:
     """The page; everything on it comes from the API afterwards."""
     return HTMLResponse(PAGE, headers=SECURITY_HEADERS | {"Cache-Control": "no-cache"})
 
