@@ -59,6 +59,8 @@ class Api:
                 headers=headers,
                 timeout=httpx.Timeout(timeout_s, connect=5.0),
                 trust_env=False,
+                # Loading the authorities takes longer than a request; nothing but https has use for them.
+                verify=self.url.startswith("https:"),
             )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CommandError(

@@ -1,4 +1,4 @@
-"""`bace nodes`, `regions`, `links`, `cordon`, `uncordon`."""
+"""`bace nodes`, `regions`, `links`, `cordon`, `uncordon`, `drain`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service.cli.api import Api, segment
-from service.cli.cluster_tables import links_table, nodes_table, regions_table
+from service.cli.cluster_tables import drained_page, links_table, nodes_table, regions_table
 from service.cli.output import Format, Output, emit
 
 NodeId = Annotated[str, typer.Argument(metavar="NODE", help="The node's id, or the beginning of it.")]
@@ -41,9 +41,15 @@ def uncordon(node: NodeId, output: Output = Format.TABLE) -> None:
     _node_action(node, "uncordon", output)
 
 
+def drain(node: NodeId, output: Output = Format.TABLE) -> None:
+    """Cordon a node and move its jobs elsewhere: those that may be restarted go on from their checkpoint."""
+    with Api() as api:
+        emit(api.post(f"/v1/nodes/{segment(node)}/drain"), output, drained_page)
+
+
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to `bace`."""
-    for command in (nodes, regions, links, cordon, uncordon):
+    for command in (nodes, regions, links, cordon, uncordon, drain):
         app.command(rich_help_panel=panel)(command)
 
 

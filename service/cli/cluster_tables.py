@@ -86,6 +86,15 @@ def nodes_table(nodes: list[Document]) -> Iterator[RenderableType]:
     )
 
 
+def drained_page(drained: Document) -> Iterator[RenderableType]:
+    """A node that was drained, and what becomes of the jobs on it."""
+    yield from nodes_table([drained["node"]])
+    if drained["restarting"]:
+        yield f"Restarting elsewhere from their checkpoints: {', '.join(drained['restarting'])}"
+    if drained["staying"]:
+        yield f"May not be restarted and stay until they end: {', '.join(drained['staying'])}"
+
+
 def links_table(links: list[Document]) -> Iterator[RenderableType]:
     """The directed links and how much of them is held."""
     yield table(

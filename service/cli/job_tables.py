@@ -112,17 +112,17 @@ def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:
 def explanation_page(explanation: Document) -> Iterator[RenderableType]:
     """Why a job waits, and what would let it start."""
     head = Text.assemble(printable(explanation["job_id"]), "  ", state_text(explanation["state"]))
-    if explanation["position"] is not None:
+    if explanation["position"] is not None and explanation["queue_length"] is not None:
         head.append(f"  position {explanation['position']} of {explanation['queue_length']}")
     yield head
     yield from reasons_page(explanation["reasons"])
     if explanation["regions"]:
         yield heading("Regions")
         yield table(
-            ["REGION", "VERDICT", "DETAIL"],
+            ["REGION", ">FREE GPUS", ">STAGES", "WHAT STANDS BETWEEN"],
             [
-                [verdict["region"], verdict["verdict"], verdict["detail"]]
-                for verdict in explanation["regions"]
+                [one["region"], one["free_gpus"], one["stages"], _verdict(one["reasons"])]
+                for one in explanation["regions"]
             ],
         )
     if explanation["would_start"]:
@@ -251,6 +251,10 @@ def _losses(job: Document) -> str | None:
     if job["first_loss"] is None or job["last_loss"] is None:
         return None
     return f"{job['first_loss']:.4g} → {job['last_loss']:.4g}"
+
+
+def _verdict(reasons: list[Document]) -> str:
+    return "; ".join(f"{reason['code']}: {reason['detail']}" for reason in reasons) or "nothing"
 
 
 def _main_reason(job: Document) -> str:

@@ -1,0 +1,301 @@
+"""Every command asks the right thing, prints the API's document, and ends with the code of the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from service.api.schemas.access import TOKEN, NewToken
+from service.api.schemas.cluster import LINK, NODE, REGION, Drained, Link, Node, Region
+from service.api.schemas.jobs import EXPLANATION, JOB, LOG_LINE, STEP, Explanation, Job, LogLine, Step
+from service.api.schemas.plans import PLAN, DryRun
+from service.api.schemas.prices import SERIES, Imported, PriceSeries
+from service.cli.exits import Exit
+from tests.unit.cli.conftest import FakeServer
+
+Bace = Callable[..., Result]
+JOB_ID = JOB["job_id"]
+JOB_FILE = "name: x\nmodel: {preset: gpt-2}\ntraining:\n  steps: 0\n"
+
+
+def sent(model: Any, document: Any) -> Any:
+    """The document as the server would send it: it passes the API's own schema."""
+    return model.model_validate(document).model_dump(mode="json")
+
+
+def listed(*items: Any) -> Any:
+    return {"items": list(items), "next": None}
+
+
+LISTS = [
+    (["jobs"], "/v1/jobs", sent(Job, JOB), ["gpt-small", "running", "37/120", "eu-west·2 → eu-north·1"]),
+    (["nodes"], "/v1/nodes", sent(Node, NODE), ["eu-west-1", "9.1 GFLOP/s", "29500–29599"]),
+    (["regions"], "/v1/regions", sent(Region, REGION), ["cpu-slot", "0.1810", "100 Gbps", "no bound"]),
+    (["links"], "/v1/links", sent(Link, LINK), ["5 Gbps", "20%", "12ms"]),
+    (["prices"], "/v1/prices", sent(PriceSeries, SERIES), ["electricity", "0.181", "usd_per_kwh"]),
+    (["token", "list"], "/v1/tokens", TOKEN, ["submitter", "bace_x7Qd…", "never"]),
+]
+SINGLE = [
+    (
+        ["job", JOB_ID],
+        f"/v1/jobs/{JOB_ID}",
+        sent(Job, JOB),
+        ["840ms predicted, 880ms measured", "1 Gbps, 12ms"],
+    ),
+    (
+        ["explain", JOB_ID],
+        f"/v1/jobs/{JOB_ID}/explain",
+        sent(Explanation, EXPLANATION),
+        ["LinkBandwidthExhausted", "position 3 of 17", "stages ≤ 6"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "path", "document", "shown"), LISTS)
+def test_lists_show_what_people_look_for(
+    bace: Bace, server: FakeServer, arguments: list[str], path: str, document: Any, shown: list[str]
+) -> None:
+    server.answer("GET", path, listed(document))
+    result = bace(*arguments)
+    assert result.exit_code == Exit.OK
+    assert [text for text in shown if text not in result.output] == []
+    assert server.asked[0]["headers"]["Authorization"] == "Bearer bace_test"
+
+
+@pytest.mark.parametrize(("arguments", "path", "document", "shown"), SINGLE)
+def test_pages_show_what_people_look_for(
+    bace: Bace, server: FakeServer, arguments: list[str], path: str, document: Any, shown: list[str]
+) -> None:
+    server.answer("GET", path, document)
+    result = bace(*arguments)
+    assert result.exit_code == Exit.OK
+    assert [text for text in shown if text not in result.output] == []
+
+
+@pytest.mark.parametrize(("arguments", "path", "document", "shown"), LISTS + SINGLE)
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_programs_get_the_documents_of_the_api_unchanged(
+    bace: Bace,
+    server: FakeServer,
+    arguments: list[str],
+    path: str,
+    document: Any,
+    shown: list[str],
+    output: str,
+    read: Callable[[str], Any],
+) -> None:
+    in_a_list = (arguments, path, document, shown) in LISTS
+    server.answer("GET", path, listed(document) if in_a_list else document)
+    got = read(bace(*arguments, "-o", output).output)
+    assert (got["items"] if in_a_list else got) == ([document] if in_a_list else document)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [
+        (401, "unauthenticated", Exit.UNAUTHORISED),
+        (403, "forbidden", Exit.UNAUTHORISED),
+        (404, "not_found", Exit.NOT_FOUND),
+        (409, "ambiguous_id", Exit.NOT_FOUND),
+        (409, "conflict", Exit.FAILED),
+        (413, "too_large", Exit.USAGE),
+        (422, "invalid_input", Exit.USAGE),
+        (503, "unavailable", Exit.FAILED),
+    ],
+)
+def test_refusals_end_with_the_code_of_the_table(
+    bace: Bace, server: FakeServer, status: int, code: str, exit_code: Exit
+) -> None:
+    server.refuse("GET", "/v1/jobs/job-1", status, code=code, detail="told in words")
+    result = bace("job", "job-1")
+    assert result.exit_code == exit_code
+    assert "told in words" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_no_server_is_told_with_what_to_do(bace: Bace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACE_URL", "http://127.0.0.1:9")
+    result = bace("nodes")
+    assert result.exit_code == Exit.UNREACHABLE
+    assert "bace up" in result.output
+
+
+def test_something_else_that_answers_is_told(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", "/v1/nodes", "<html>")
+    result = bace("nodes")
+    assert result.exit_code == Exit.FAILED
+    assert "BACE_URL" in result.output
+
+
+def test_submit_sends_the_file_once_under_a_key(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    server.answer("POST", "/v1/jobs", sent(Job, JOB), 201)
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, JOB))
+    result = bace("submit", "job.yaml", "--idempotency-key", "k-1")
+    assert result.exit_code == Exit.OK
+    assert server.asked[0]["headers"]["Idempotency-Key"] == "k-1"
+    assert server.asked[0]["body"] == yaml.safe_load(JOB_FILE)
+    assert f"bace logs {JOB_ID} --follow" in result.output
+    assert "Why: eu-west is cheapest now" in result.output
+
+
+def test_refused_fields_are_named_with_their_lines(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    error = {"pointer": "/training/steps", "detail": "expected a whole number of at least 1"}
+    server.refuse("POST", "/v1/jobs", 422, code="invalid_input", errors=[error])
+    result = bace("submit", "job.yaml")
+    assert result.exit_code == Exit.USAGE
+    assert "job.yaml:4: /training/steps: expected a whole number of at least 1" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("name: x\nname: y\n", "job.yaml:2"),
+        ("name: [x\n", "job.yaml"),
+        ("training:\n  steps: .nan\n", "job.yaml:2: /training/steps: expected a finite number"),
+        (None, "No such file"),
+    ],
+)
+def test_unreadable_files_never_reach_the_server(
+    bace: Bace, server: FakeServer, tmp_path: Path, content: str | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / "job.yaml").write_text(content)
+    result = bace("submit", "job.yaml")
+    assert result.exit_code == Exit.USAGE
+    assert told in result.output
+    assert server.asked == []
+
+
+def test_following_shows_every_step_once_and_fails_with_the_job(
+    bace: Bace, server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    failed = sent(Job, {**JOB, "state": "failed"})
+    server.answer("POST", "/v1/jobs", failed, 201)
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", failed)
+    steps = [sent(Step, {**STEP, "step": number}) for number in (1, 2)]
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/steps", listed(*steps))
+    result = bace("submit", "job.yaml", "--follow")
+    assert result.exit_code == Exit.FAILED
+    assert result.output.count("step    1/120  loss 3.9100  880ms") == 1
+    assert "The job ended as failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("decision", "shown"),
+    [("start", "Would start now"), ("hold", "Would wait"), ("reject", "Could never run")],
+)
+def test_a_dry_run_tells_what_would_happen_and_stores_nothing(
+    bace: Bace, server: FakeServer, decision: str, shown: str
+) -> None:
+    server.answer("POST", "/v1/plans", sent(DryRun, {**PLAN, "decision": decision}))
+    result = bace("submit", "-", "--plan-only", stdin=JOB_FILE)
+    assert result.exit_code == Exit.OK
+    assert shown in result.output
+    assert [asked["path"] for asked in server.asked] == ["/v1/plans"]
+
+
+def test_logs_follow_a_stream_to_its_end(bace: Bace, server: FakeServer) -> None:
+    line = sent(LogLine, {**LOG_LINE, "text": "loss \x1b[31mred"})
+    stream = f"id: 1\nevent: line\ndata: {json.dumps(line)}\n\nevent: end\ndata: {{}}\n\n"
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/logs", stream)
+    result = bace("logs", JOB_ID, "--follow")
+    assert result.exit_code == Exit.OK
+    assert result.output == "stage 1 loss \N{REPLACEMENT CHARACTER}[31mred\n"
+
+
+def test_a_stream_whose_token_has_ended_is_told(bace: Bace, server: FakeServer) -> None:
+    problem = {"status": 401, "code": "unauthenticated", "detail": "the token is revoked"}
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/logs", f"event: error\ndata: {json.dumps(problem)}\n\n")
+    result = bace("logs", JOB_ID, "--follow")
+    assert result.exit_code == Exit.UNAUTHORISED
+    assert "the token is revoked" in result.output
+
+
+@pytest.mark.parametrize("action", ["cordon", "uncordon"])
+def test_nodes_are_taken_out_and_given_back(bace: Bace, server: FakeServer, action: str) -> None:
+    server.answer("POST", f"/v1/nodes/eu-west-1/{action}", sent(Node, {**NODE, "state": "cordoned"}))
+    assert "cordoned" in bace(action, "eu-west-1").output
+
+
+def test_draining_tells_what_moves_and_what_stays(bace: Bace, server: FakeServer) -> None:
+    drained = {"node": NODE, "restarting": ["job-a"], "staying": ["job-b"]}
+    server.answer("POST", "/v1/nodes/eu-west-1/drain", sent(Drained, drained))
+    output = bace("drain", "eu-west-1").output
+    assert "checkpoints: job-a" in output
+    assert "until they end: job-b" in output
+
+
+def test_a_made_token_is_shown(bace: Bace, server: FakeServer) -> None:
+    server.answer("POST", "/v1/tokens", sent(NewToken, {**TOKEN, "token": "bace_secret"}), 201)
+    result = bace("token", "create", "ci", "--role", "submitter", "--project", "nlp", "--expires", "30d")
+    assert "bace_secret" in result.output
+    assert server.asked[0]["body"] == {
+        "name": "ci",
+        "role": "submitter",
+        "project": "nlp",
+        "expires_in_s": 30 * 86400.0,
+    }
+
+
+def test_prices_are_set_negative_ones_too(bace: Bace, server: FakeServer) -> None:
+    server.answer("PUT", "/v1/prices", sent(PriceSeries, SERIES))
+    assert bace("prices", "set", "electricity", "eu-west", "-0.012").exit_code == Exit.OK
+    assert server.asked[0]["body"] == {
+        "kind": "electricity",
+        "region": "eu-west",
+        "source": "set by hand",
+        "value": -0.012,
+    }
+
+
+def test_prices_are_imported_in_dollars_a_kilowatt_hour_with_when_they_were_known(
+    bace: Bace, server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "p.csv").write_text(
+        "timestamp_utc,eu-west\n2026-11-30T00:00:00Z,181.0\n2026-11-30T01:00:00Z,-5.0\n"
+    )
+    imported = sent(Imported, {"series_id": "price-1", "points": 2, "new_points": 2})
+    server.answer("POST", "/v1/prices/import", imported)
+    result = bace("prices", "import", "p.csv", "--region", "eu-west")
+    assert "2 new of 2 points" in result.output
+    body = server.asked[0]["body"]
+    assert body["unit"] == "usd_per_kwh"
+    assert [point["value"] for point in body["points"]] == [0.181, -0.005]
+    midnight_s = 1796083200.0 - 86400.0
+    assert body["points"][0] == {
+        "valid_from_s": midnight_s,
+        "known_at_s": midnight_s - 43200.0,
+        "value": 0.181,
+    }
+
+
+def test_a_bad_price_file_names_the_row(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("timestamp_utc,eu-west\n2026-11-30T00:00:00Z,cheap\n")
+    result = bace("prices", "import", "p.csv", "--region", "eu-west")
+    assert result.exit_code == Exit.USAGE
+    assert "p.csv:2" in result.output
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("text", ["..", "a/../../v1/tokens", "a?x=1", "ä"])
+def test_an_id_cannot_reach_another_address(bace: Bace, server: FakeServer, text: str) -> None:
+    bace("job", text)
+    assert all(
+        asked["path"].startswith("/v1/jobs/") and "/v1/tokens" not in asked["path"] for asked in server.asked
+    )
+    assert all(asked["query"] == "" for asked in server.asked)
+
+
+def test_usage_errors_end_with_2(bace: Bace) -> None:
+    assert bace("nonsense").exit_code == Exit.USAGE
+    assert bace("jobs", "-o", "xml").exit_code == Exit.USAGE
+    assert bace("token", "create", "x", "--role", "admin", "--expires", "soon").exit_code == Exit.USAGE
