@@ -71,10 +71,7 @@ class QueueRound:
         """The beginning of a round: what is free, what everybody asks for, and who comes first."""
         residual = Residual.of(snapshot)
         demands = Demands(residual.topology)
-        asking = [
-            (job, demands.of(job, as_named=policy.as_named))
-            for job in sorted(snapshot.waiting, key=lambda each: each.spec.job_id)
-        ]
+        asking = [(job, demands.of(job, as_named=policy.as_named)) for job in snapshot.waiting]
         queue = policy.order(asking, residual.congestion())
         world = World.of(snapshot, residual, seed)
         before = world.with_residual(residual.clone())

@@ -20,7 +20,7 @@ from scheduler.plan import Hold, Reject, Start
 from scheduler.policies import POLICIES, PolicyConfig, decide
 from scheduler.price import PriceSeries
 from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
-from tests.worlds import BIG, GPU, SLOW, job, runs
+from tests.worlds import BIG, GPU, SLOW, both_ways, cluster, job, region, runs, snapshot
 
 NAMES = ("a", "b", "c", "d")
 
@@ -111,6 +111,27 @@ def test_no_policy_breaks_a_rule_and_everybody_who_waits_is_told_why(snap, name,
     if strict and held:
         first = plan.decisions.index(held[0])
         assert not any(isinstance(each, Start) for each in plan.decisions[first:])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(2.0, 14.0), min_size=6, max_size=6),
+    st.lists(st.floats(4.0, 14.0), min_size=4, max_size=4),
+    st.sampled_from([(4, 4, 4), (7, 5)]),
+    st.sampled_from(["bace", "cr-lcf", "cr-ldf"]),
+)
+def test_jobs_that_must_share_links_in_one_round_never_overbook_them(widths, access, sizes, name):
+    """Regions of three GPUs and jobs of more stages: all cross, over the same few links and through one region."""
+    pairs = itertools.combinations(NAMES, 2)
+    links = both_ways(*((a, b, width) for (a, b), width in zip(pairs, widths, strict=True)))
+    regions = [region(name, up=width) for name, width in zip(NAMES, access, strict=True)]
+    world = cluster(dict.fromkeys(NAMES, 3), links, regions)
+    waiting = [
+        job(f"j{number}", stages=(size, size), activation_bits=7.9, submit_s=number)
+        for number, size in enumerate(sizes)
+    ]
+    snap = snapshot(world, *waiting)
+    assert check_plan(snap, decide(snap, PolicyConfig(name))) == ()
 
 
 @settings(max_examples=30, deadline=None)

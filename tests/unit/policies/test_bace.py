@@ -81,6 +81,23 @@ def test_no_gpu_is_promised_twice_in_a_round():
     assert held[0].reasons[0].code is ReasonCode.BEHIND_IN_QUEUE
 
 
+@pytest.mark.parametrize(("uplink_bps", "started"), [(11, 1), (12, 2)])
+def test_a_region_inside_a_chain_has_paid_for_both_cuts_when_the_next_job_comes(uplink_bps, started):
+    # Seven stages over a > c > b take one GPU of c and 2 × 4 bit/s of its uplink; five over c and d need 4 more.
+    world = cluster(
+        dict.fromkeys("abcd", 3),
+        both_ways(("a", "c", 14), ("b", "c", 13), ("c", "d", 12)),
+        [region("c", up=uplink_bps)],
+    )
+    first = job("first", stages=(7, 7), activation_bits=7.9, priority=90)
+    second = job("second", stages=(5, 5), activation_bits=7.9)
+    snap = snapshot(world, first, second)
+    plan = decide(snap, BACE)
+    assert check_plan(snap, plan) == ()
+    assert plan.starts[0].placement.regions[1] == "c"
+    assert len(plan.starts) == started
+
+
 def test_who_is_held_for_a_narrow_link_is_told_which_and_how_much_it_lacks():
     world = cluster({"a": 2, "b": 2}, both_ways(("a", "b", 10)))
     big = job("big", stages=(4, 4), activation_bits=16)  # needs 8 bit/s at four stages
