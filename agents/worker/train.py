@@ -23,6 +23,10 @@ from agents.worker.stage import StageModule, boundary_example
 from agents.worker.stopping import StopRequest
 
 
+CONNECTING_S = 30.0
+"""Time to connect to one another, once all ranks have come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trainer:
     """One rank's stage with everything that trains it."""
@@ -85,7 +89,7 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     place, plan = settings.place, settings.plan
     sees_tokens = place.is_first or place.is_last
     corpus = load_corpus(plan.corpus, plan.model.seq_len) if sees_tokens else None
-    stop.expect_gang_within(2 * settings.rendezvous_timeout_s)
+    stop.expect_gang_within(settings.rendezvous_timeout_s + CONNECTING_S)
     gang = join(place, settings.rendezvous_timeout_s, settings.peer_timeout_s)
     stop.gang_complete()
     report.ready()

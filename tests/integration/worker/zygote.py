@@ -6,12 +6,15 @@ worker with exactly the environment given, `poll` tells its exit code.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
 import sys
 
 from agents.worker.__main__ import main
+
+PRELOADED = ("agents.worker.failures", "agents.worker.train")
 
 
 def start(env: dict[str, str], log: str, script: str | None) -> int:
@@ -41,6 +44,8 @@ def poll(pid: int) -> int | None:
 
 
 def serve() -> None:
+    for module in PRELOADED:
+        importlib.import_module(module)
     print(json.dumps("up"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
