@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 
 import structlog
 from redis.asyncio import Redis
@@ -22,6 +23,7 @@ class RedisBus:
 
     def __init__(self, url: str) -> None:
         self._local = LocalBus()
+        self._name = secrets.token_bytes(8)  # Redis gives us our own messages back: they were heard already
         self._redis = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S)
         # The listener waits for messages as long as it takes.
         self._listening = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S)
@@ -38,7 +40,7 @@ class RedisBus:
     async def publish(self, topic: str) -> None:
         self._local.wake(topic)
         try:
-            await self._redis.publish(CHANNEL_PREFIX + topic, b"")
+            await self._redis.publish(CHANNEL_PREFIX + topic, self._name)
         except (RedisError, OSError) as error:
             _log.warning("redis_unreachable", error=str(error))
 
@@ -71,5 +73,5 @@ class RedisBus:
             async for message in channel.listen():
                 if message["type"] == "psubscribe":
                     self._ready.set()
-                elif message["type"] == "pmessage":
+                elif message["type"] == "pmessage" and message["data"] != self._name:
                     self._local.wake(message["channel"].decode().removeprefix(CHANNEL_PREFIX))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -58,14 +59,16 @@ def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, 
 
 
 def _retriable(error: DBAPIError) -> bool:
-    state: str | None = getattr(error.orig, "sqlstate", None)
-    if state is not None:
-        return state in SERIALIZATION_STATES
+    if isinstance(error.orig, psycopg.Error):
+        return error.orig.sqlstate in SERIALIZATION_STATES
     return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
 
 
 def _unreachable(error: DBAPIError) -> bool:
-    state: str | None = getattr(error.orig, "sqlstate", None)
-    if state is not None:
-        return state.startswith(CONNECTION_STATES)
-    return error.connection_invalidated or "unable to open database" in str(error.orig)
+    if isinstance(error.orig, psycopg.Error):
+        state = error.orig.sqlstate
+        # Without a state the server has not answered at all.
+        return isinstance(error.orig, psycopg.OperationalError) and (
+            state is None or state.startswith(CONNECTION_STATES)
+        )
+    return "unable to open database" in str(error.orig)

@@ -1,0 +1,79 @@
+"""`ports.Bus`: the in-process bus and the Redis bus keep the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.adapters.local_bus import LocalBus
+from service.adapters.redis_bus import RedisBus
+
+Bus = LocalBus | RedisBus
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(params=["local", pytest.param("redis", marks=pytest.mark.redis)])
+async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
+    bus: Bus = LocalBus() if request.param == "local" else RedisBus(request.getfixturevalue("redis_url"))
+    await bus.start()
+    yield bus
+    await bus.close()
+
+
+async def test_a_subscription_hears_what_is_published_after_it_was_made(bus: Bus) -> None:
+    subscription = bus.subscribe("planning")
+    await bus.publish("planning")
+    async with asyncio.timeout(PATIENCE_S):
+        await anext(subscription)
+
+
+async def test_a_subscription_hears_nothing_of_other_topics_or_of_before(bus: Bus) -> None:
+    await bus.publish("planning")
+    subscription = bus.subscribe("planning")
+    await bus.publish("events")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await anext(subscription)
+
+
+async def test_everybody_who_waits_is_woken(bus: Bus) -> None:
+    waiting = [asyncio.ensure_future(bus.wait("planning", PATIENCE_S)) for _ in range(3)]
+    await asyncio.sleep(0)  # let them begin to wait
+    await bus.publish("planning")
+    assert await asyncio.gather(*waiting) == [True, True, True]
+
+
+async def test_waiting_ends_with_its_time(bus: Bus) -> None:
+    assert await bus.wait("planning", 0.05) is False
+
+
+async def test_many_messages_fold_into_at_least_one(bus: Bus) -> None:
+    subscription = bus.subscribe("planning")
+    for _ in range(50):
+        await bus.publish("planning")
+    async with asyncio.timeout(PATIENCE_S):
+        await anext(subscription)
+
+
+@pytest.mark.redis
+async def test_redis_wakes_another_server(redis_url: str) -> None:
+    here, there = RedisBus(redis_url), RedisBus(redis_url)
+    await here.start()
+    await there.start()
+    heard = there.subscribe("planning")
+    await here.publish("planning")
+    async with asyncio.timeout(PATIENCE_S):
+        await anext(heard)
+    await here.close()
+    await there.close()
+
+
+async def test_without_redis_a_server_still_wakes_itself() -> None:
+    bus = RedisBus("redis://127.0.0.1:1/0")
+    heard = bus.subscribe("planning")
+    await bus.publish("planning")
+    async with asyncio.timeout(PATIENCE_S):
+        await anext(heard)
+    await bus.close()
