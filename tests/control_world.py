@@ -332,13 +332,19 @@ class FakeAgent:
             agent_version="0.1.0",
             clock_s=self.world.clock.now(),
         )
-        return await agents_link.join(self.world.services, TOKEN, request)
+        return await self.send_join(request)
 
     async def beat(self) -> HeartbeatReply:
         """One heartbeat: say everything, then do what the answer wants."""
         beat = self.heartbeat()
         self.world.clock.advance(0.001)  # no two heartbeats at one moment
-        return self.obey(await agents_link.heartbeat(self.world.services, TOKEN, beat))
+        return self.obey(await self.send(beat))
+
+    async def send_join(self, request: JoinRequest) -> JoinReply:
+        return await agents_link.join(self.world.services, TOKEN, request)
+
+    async def send(self, beat: Heartbeat) -> HeartbeatReply:
+        return await agents_link.heartbeat(self.world.services, TOKEN, beat)
 
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(
