@@ -173,7 +173,7 @@ def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reas
     else:
         detail = (
             f"needs at least {floor * size} GPUs ({_stages_of(floor, size)} on {gpu_type}); {place}{together} "
-            f"hold {plural(floor - missing, 'stage')} when all is free: {missing * size} GPUs too few"
+            f"hold {plural(floor - missing, 'stage')} when all is free: {plural(missing * size, 'GPU')} too few"
         )
     return Reason(
         ReasonCode.NEVER_FITS, detail, needed=floor * size, available=(floor - max(0, missing)) * size

@@ -166,7 +166,7 @@ def test_a_job_larger_than_the_cluster_is_refused_by_how_much():
     assert isinstance(decision, Reject)
     assert decision.reasons[0].code is ReasonCode.NEVER_FITS
     assert (decision.reasons[0].needed, decision.reasons[0].available) == (4, 3)
-    assert "1 GPUs too few" in decision.reasons[0].detail
+    assert "1 GPU too few" in decision.reasons[0].detail
 
 
 def test_a_job_that_no_memory_holds_is_refused_by_how_much():
