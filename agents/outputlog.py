@@ -18,6 +18,7 @@ LINE_BYTES = 16 * 1024
 """A longer line is cut into several."""
 
 MASK = b"[secret]"
+_NOTHING = rb"(?!)"
 _SEGMENT_NAME = re.compile(r"^(\d{12})\.log$")
 
 
@@ -40,8 +41,9 @@ class OutputLog:
 
     def __init__(self, directory: int, secrets: Sequence[bytes] = ()) -> None:
         self._directory = directory
-        self._secrets = sorted((s for s in secrets if s), key=len, reverse=True)
-        self._longest_secret = max((len(s) for s in self._secrets), default=0)
+        longest_first = sorted((s for s in secrets if s), key=len, reverse=True)
+        self._secrets = re.compile(b"|".join(map(re.escape, longest_first)) or _NOTHING)
+        self._longest_secret = len(longest_first[0]) if longest_first else 0
         self._rest = b""
         self._line = 0
         self._segment: int | None = None
@@ -51,12 +53,10 @@ class OutputLog:
         """Takes output as it comes; an unfinished line waits for its end."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._write_lines(lines)
-        # What may be the beginning of a secret stays behind, so that no cut hides one from the mask.
         if len(self._rest) > LINE_BYTES + self._longest_secret:
-            masked = self._masked(self._rest)
-            cut = len(masked) - self._longest_secret
-            self._rest = masked[cut:]
-            self._write_lines([masked[:cut]])
+            cut = self._cut(self._rest)
+            self._write_lines([self._rest[:cut]])
+            self._rest = self._rest[cut:]
 
     def close(self) -> None:
         """Writes the unfinished line, too."""
@@ -67,15 +67,18 @@ class OutputLog:
             os.close(self._segment)
             self._segment = None
 
-    def _masked(self, line: bytes) -> bytes:
-        for secret in self._secrets:
-            line = line.replace(secret, MASK)
-        return line
+    def _cut(self, line: bytes) -> int:
+        """Where an unfinished line may be cut: what may be the beginning of a secret stays behind, whole."""
+        cut = len(line) - self._longest_secret
+        for match in self._secrets.finditer(line):
+            if match.start() < cut < match.end():
+                return match.start()
+        return cut
 
     def _write_lines(self, lines: list[bytes]) -> None:
         pieces = [
             line[start : start + LINE_BYTES] + b"\n"
-            for line in map(self._masked, lines)
+            for line in (self._secrets.sub(MASK, line) for line in lines)
             for start in range(0, max(1, len(line)), LINE_BYTES)
         ]
         try:

@@ -53,6 +53,27 @@ def folder_of(work_dir: WorkDir) -> ProcessFolder:
     return work_dir.process(KEY)
 
 
+def late_supervisor(work_dir: WorkDir, script: str) -> None:
+    """One that an agent started and did not live to see; returns when it has done whatever it does."""
+    document = {
+        "argv": [sys.executable, "-c", script],
+        "env": {},
+        "mask": [],
+        "stop_signal": "TERM",
+        "grace_s": 1.0,
+        "memory_bytes": None,
+        "lease_file": work_dir.lease_file,
+    }
+    folder = work_dir.process(KEY)
+    subprocess.run(
+        [sys.executable, "-I", "-m", "agents.supervisor", str(folder.path)],
+        input=json.dumps(document).encode(),
+        timeout=20,
+        check=True,
+    )
+    wait_until(lambda: not folder.supervised(), "the end of the late supervisor")
+
+
 def test_limits_hold_inside_the_worker(launcher: LocalLauncher, work_dir: WorkDir) -> None:
     script = (
         "import json, os, resource as r, stat\n"
@@ -88,12 +109,7 @@ def test_a_key_is_started_once_however_often_it_is_asked_for(
     end_of(launcher)
     launcher.start(launch(script))
     # Also a supervisor that comes late, by another way than this launcher, finds the claim taken.
-    subprocess.run(
-        [sys.executable, "-I", "-m", "agents.supervisor", str(folder_of(work_dir).path)],
-        input=json.dumps({"mask": []}).encode(),
-        timeout=20,
-        check=True,
-    )
+    late_supervisor(work_dir, script)
     assert (folder_of(work_dir).work / "starts").read_text() == "x"
 
 
@@ -104,13 +120,9 @@ def test_a_start_that_was_given_up_never_happens(launcher: LocalLauncher, work_d
     ended = launcher.ended(KEY)
     assert ended is not None
     assert (ended.state, ended.cause) == (ProcessState.FAILED_TO_START, "never-started")
-    subprocess.run(
-        [sys.executable, "-I", "-m", "agents.supervisor", str(folder_of(work_dir).path)],
-        input=b"{}",
-        timeout=20,
-        check=True,
-    )
+    late_supervisor(work_dir, "open('starts', 'a').write('x')")
     assert running_in(work_dir.path) == []
+    assert not (folder_of(work_dir).work / "starts").exists()
 
 
 def test_the_stop_signal_then_grace_then_sigkill(launcher: LocalLauncher) -> None:

@@ -102,15 +102,16 @@ def test_however_output_arrives_no_secret_shows_and_no_line_is_lost(
     assert len(Reader(folder).read(ended=True)) == data.count(b"\n")
 
 
+@pytest.mark.parametrize("lead", range(0, 60, 3))
 def test_a_secret_is_masked_in_a_line_without_end_wherever_it_is_cut(
-    folder: ProcessFolder, log: OutputLog, monkeypatch: pytest.MonkeyPatch
+    lead: int, folder: ProcessFolder, log: OutputLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputlog, "LINE_BYTES", 40)
-    for byte in b"." * 35 + SECRETS[0] + b"." * 35 + SECRETS[0]:
+    for byte in b"." * lead + SECRETS[0] + b"." * 35 + SECRETS[0]:
         log.write(bytes([byte]))
     log.close()
     written = b"".join(file.read_bytes() for file in (folder.path / "log").iterdir()).replace(b"\n", b"")
-    assert written == b"." * 35 + b"[secret]" + b"." * 35 + b"[secret]"
+    assert written == b"." * lead + b"[secret]" + b"." * 35 + b"[secret]"
 
 
 def test_a_late_reader_is_told_how_many_lines_it_missed(

@@ -136,7 +136,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_whatever_is_repeated_reordered_or_late_no_key_starts_twice_and_no_gpu_is_shared(
     steps: list[tuple[str, object, bool]],
 ) -> None:

@@ -123,7 +123,7 @@ def test_only_a_plain_file_is_read(kind: str, folder: ProcessFolder, tmp_path: P
         max_size=10,
     )
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_no_line_a_worker_writes_can_stop_the_reading(
     junk: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
