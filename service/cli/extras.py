@@ -11,7 +11,7 @@ SERVER_MODULES = ("fastapi", "sqlalchemy", "uvicorn", "ortools")
 
 def need_server() -> None:
     """Raise CommandError where the extra `server` is not installed."""
-    missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
+    missing = [name for name in SERVER_MODULES if not _is_installed(name)]
     if missing:
         raise lacking(missing[0], "server")
 
@@ -23,3 +23,10 @@ def lacking(module: str, extra: str) -> CommandError:
         Exit.FAILED,
         hint=f"Install it with: pip install 'bacepipe[{extra}]'",
     )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

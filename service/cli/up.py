@@ -34,6 +34,9 @@ def run_up(port: int | None, slots: int | None) -> None:
         if slots is None and shutil.which("nvidia-smi") is None:
             slots = os.cpu_count() or 1
         offer = ("--stop-workers-on-exit", *(() if slots is None else ("--cpu-slots", str(slots))))
+        with server.api() as api:
+            if LOCAL_REGION not in {region["region"] for region in api.pages("/v1/regions")}:
+                api.request("PUT", f"/v1/regions/{LOCAL_REGION}", document={})
         say("Starting an agent for this machine; it measures what its devices sustain …")
         server.start_agents([AgentPlan(f"{LOCAL_REGION}-1", LOCAL_REGION, offer)], {})
         with _announced(server):

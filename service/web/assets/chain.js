@@ -1,7 +1,7 @@
 // A job's chain: the regions in pipeline order, the stages that stand in each, and the cuts between them.
 
 import { h, svg } from "./dom.js";
-import { bandwidth, latency } from "./format.js";
+import { bandwidth, latency, price } from "./format.js";
 import { tint } from "./tints.js";
 
 // Consecutive segments of one region (in pools of several GPU types) are drawn as one block.
@@ -29,14 +29,17 @@ export function smallChain(placement) {
   ]));
 }
 
-export function pipeline(placement) {
+// `regions`: as the API lists them, for the price of power in each.
+export function pipeline(placement, regions = []) {
+  const prices = new Map(regions.map((region) => [region.region, region.electricity_usd_per_kwh]));
   return h("div", { class: "pipeline", "data-chain": blocks(placement).map((block) => `${block.region}:${block.stages.length}`).join(">") },
     blocks(placement).map((block, index) => [
       index ? crossing(placement.cuts[index - 1]) : null,
       h("div", { class: `segment ${tint(block.region)}` },
         h("h3", null, block.region),
         h("div", { class: "stages" }, block.stages.map((stage) => h("span", { class: "stage", title: `stage ${stage}` }, stage))),
-        h("p", { class: "soft small" }, `${block.stages.length} ${block.stages.length === 1 ? "stage" : "stages"} on ${block.gpus} × ${block.types.join(", ")}`)),
+        h("p", { class: "soft small" }, `${block.stages.length} ${block.stages.length === 1 ? "stage" : "stages"} on ${block.gpus} × ${block.types.join(", ")}`),
+        h("p", { class: "soft small" }, `power ${price(prices.get(block.region))} /kWh now`)),
     ]));
 }
 

@@ -77,7 +77,7 @@ function draw(page, job, world) {
   document.title = `${job.name} · bacepipe`;
   replace(page.parts.head, head(job, world));
   replace(page.parts.chain, job.placement
-    ? panel("Chain", `generation ${job.generation} · ${job.placement.schedule}`, pipeline(job.placement), job.why ? h("p", { class: "why" }, h("b", null, "Why: "), job.why) : null)
+    ? panel("Chain", `generation ${job.generation} · ${job.placement.schedule}`, pipeline(job.placement, world.regions), job.why ? h("p", { class: "why" }, h("b", null, "Why: "), job.why) : null)
     : null);
   charts(page, job);
   replace(page.parts.spent, spent(job));

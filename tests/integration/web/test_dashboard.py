@@ -46,6 +46,7 @@ def test_job_page_shows_chain_loss_step_time_cost_and_log(
 ) -> None:
     sign_in(page, url, job_path(world))
     expect(page.locator("[data-chain]")).to_have_attribute("data-chain", "paris:2>frankfurt:1")
+    expect(page.locator(".segment").first).to_contain_text("$0.0900 /kWh")
     crossing = page.locator(".crossing")
     expect(crossing).to_contain_text("2 Gbit/s")
     expect(crossing).to_contain_text("4.5 ms")
