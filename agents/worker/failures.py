@@ -12,11 +12,13 @@ from agents.worker.causes import Cause, WorkerEndError
 _MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "defaultcpuallocator")
 _PEER = (
     "gloo",
+    "nccl",
     "connection closed by peer",
     "connection reset by peer",
     "broken pipe",
-    "timed out waiting",
-    "nccl",
+    "timed out",
+    "timeout",
+    "pair closure",  # what gloo says after it has closed a connection that timed out
 )
 
 

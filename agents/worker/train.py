@@ -22,7 +22,6 @@ from agents.worker.settings import Settings
 from agents.worker.stage import StageModule, boundary_example
 from agents.worker.stopping import StopRequest
 
-
 CONNECTING_S = 30.0
 """Time to connect to one another, once all ranks have come."""
 
