@@ -109,6 +109,12 @@ def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> l
     ]
 
 
+def view_new_job(record: JobRecord) -> JobView:
+    """The view of a job that has just been stored: nothing has happened to it yet."""
+    energy, cost = _spent(())
+    return JobView(record, (), None, None, None, 0.0, None, energy, cost)
+
+
 def view_allocation(allocation: AllocationRecord, job_name: str) -> AllocationView:
     """An allocation with its chain."""
     chain = chain_of(allocation.placement)

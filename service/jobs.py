@@ -26,7 +26,7 @@ from service.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from service.job_views import JobView, view_jobs
+from service.job_views import JobView, view_jobs, view_new_job
 from service.lifecycle import Moment, record_birth
 from service.progress import Rules, request_cancel
 from service.services import Services
@@ -77,7 +77,7 @@ async def submit(
             principal.moment(now_s),
             name=record.name,
         )
-        return Submitted(view_jobs(session, [record], now_s)[0], replayed=False)
+        return Submitted(view_new_job(record), replayed=False)
 
     submitted = await services.db.run(work)
     if not submitted.replayed:

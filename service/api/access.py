@@ -79,13 +79,13 @@ async def caller(principal: Annotated[Principal | None, Depends(authorise)]) -> 
     return principal
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:
     """What the application was made with."""
     services: Services = request.app.state.services
     return services
 
 
-def authenticator_of(request: Request) -> Authenticator:
+async def authenticator_of(request: Request) -> Authenticator:
     """The one memory of tokens of this application."""
     authenticator: Authenticator = request.app.state.authenticator
     return authenticator
@@ -100,7 +100,7 @@ async def _principal(request: Request) -> Principal | None:
     route = (request.method, request.scope["route"].path)
     if route in PUBLIC:
         return None
-    principal = await authenticator_of(request).recognise(_bearer(request))
+    principal = await (await authenticator_of(request)).recognise(_bearer(request))
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
         roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"

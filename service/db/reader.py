@@ -1,14 +1,16 @@
-"""Reads rows of one table as records: columns in, values out, no ORM object in between."""
+"""Rows of one table as records, and back: columns and values, no ORM object in between."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from service.db.scope import changed
 from service.db.tables import Base
 
 R = TypeVar("R")
@@ -23,6 +25,19 @@ class Reader(Generic[R]):
             getattr(row, field.name)
             for field in fields(record)  # type: ignore[arg-type]  # R is always a dataclass
         ]
+        self._table = cast("Table", row.__table__)
+        self._names = [column.key for column in self._columns]
+
+    def add(self, session: Session, *records: R) -> None:
+        """Inserts records as they are. Raises IntegrityError where a constraint forbids it."""
+        # The table, not the class: nothing of the ORM's bookkeeping is needed for values.
+        session.execute(insert(self._table), [self._values(record) for record in records])
+
+    def add_unless_there(self, session: Session, record: R) -> bool:
+        """Inserts a record; False where its key is taken already."""
+        dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+        statement = dialect.insert(self._table).on_conflict_do_nothing()
+        return changed(session.execute(statement, self._values(record)))
 
     def select(self, *where: ColumnElement[bool]) -> Select[Any]:
         """The statement for the rows that satisfy all of `where`; refine it and hand it to `fetch`."""
@@ -43,3 +58,6 @@ class Reader(Generic[R]):
     def first(self, session: Session, *where: ColumnElement[bool], order_by: Sequence[Any] = ()) -> R | None:
         found = self.all(session, *where, order_by=order_by, limit=1)
         return found[0] if found else None
+
+    def _values(self, record: R) -> dict[str, Any]:
+        return {name: getattr(record, name) for name in self._names}

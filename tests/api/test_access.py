@@ -45,10 +45,19 @@ def test_every_route_is_in_the_table_of_roles_and_the_table_names_only_routes(ap
     assert operations(app) == set(ACCESS) | PUBLIC
 
 
-def test_every_route_is_async_so_that_no_thread_pool_hides_behind_it(app: FastAPI) -> None:
+def test_every_route_and_what_it_depends_on_is_async_so_that_no_thread_pool_hides_behind_it(
+    app: FastAPI,
+) -> None:
     routes = list(api_routes(app))
     assert len(routes) >= len(ACCESS)
-    assert [route.path for route in routes if not inspect.iscoroutinefunction(route.endpoint)] == []
+    blocking = set()
+    pending = [route.dependant for route in routes]
+    while pending:
+        dependant = pending.pop()
+        pending += dependant.dependencies
+        if dependant.call is not None and not inspect.iscoroutinefunction(dependant.call):
+            blocking.add(str(dependant.call))
+    assert blocking == set()
 
 
 @pytest.mark.parametrize("role", [*Role, NOBODY])

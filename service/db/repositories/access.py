@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from sqlalchemy import func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -24,12 +21,11 @@ def projects(session: Session, scope: Scope) -> list[ProjectRecord]:
 
 def ensure_project(session: Session, project: str, now_s: float) -> bool:
     """True if it was made now."""
-    values = {"project": project, "created_at_s": now_s}
-    return changed(session.execute(_insert_unless_there(session, ProjectRow).values(**values)))
+    return _projects.add_unless_there(session, ProjectRecord(project, now_s))
 
 
 def add_token(session: Session, record: TokenRecord) -> None:
-    session.execute(insert(TokenRow).values(**asdict(record)))
+    _tokens.add(session, record)
 
 
 def tokens(session: Session, scope: Scope) -> list[TokenRecord]:
@@ -72,13 +68,4 @@ def answered_before(session: Session, project: str, key: str) -> IdempotencyReco
 
 def remember_answer(session: Session, record: IdempotencyRecord) -> bool:
     """False if the key was taken before."""
-    statement = _insert_unless_there(session, IdempotencyRow).values(**asdict(record))
-    return changed(session.execute(statement))
-
-
-def _insert_unless_there(
-    session: Session, row: type[ProjectRow | IdempotencyRow]
-) -> sqlite.Insert | postgresql.Insert:
-    if session.get_bind().dialect.name == "postgresql":
-        return postgresql.insert(row).on_conflict_do_nothing()
-    return sqlite.insert(row).on_conflict_do_nothing()
+    return _idempotency.add_unless_there(session, record)

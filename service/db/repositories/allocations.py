@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from scheduler.placement import AllocationState
@@ -38,12 +37,12 @@ def add(
     port: HeldPortRecord,
 ) -> None:
     """Commits a gang whole: IntegrityError if a GPU or port is held already or the job has a live allocation."""
-    session.execute(insert(AllocationRow).values(**asdict(allocation)))
-    session.execute(insert(ProcessRow), [asdict(process) for process in processes])
-    session.execute(insert(HeldGpuRow), [asdict(gpu) for gpu in gpus])
-    session.execute(insert(HeldPortRow).values(**asdict(port)))
+    _allocations.add(session, allocation)
+    _processes.add(session, *processes)
+    _gpus.add(session, *gpus)
+    _ports.add(session, port)
     if links:
-        session.execute(insert(HeldLinkRow), [asdict(link) for link in links])
+        _links.add(session, *links)
 
 
 def get(session: Session, scope: Scope, allocation_id: str) -> AllocationRecord | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -37,7 +36,7 @@ def region(session: Session, name: str) -> RegionRecord | None:
 
 
 def add_region(session: Session, record: RegionRecord) -> None:
-    session.execute(insert(RegionRow).values(**asdict(record)))
+    _regions.add(session, record)
 
 
 def change_region(session: Session, record: RegionRecord, **values: Any) -> bool:
@@ -59,7 +58,7 @@ def gpu_type(session: Session, name: str) -> GpuTypeRecord | None:
 
 
 def add_gpu_type(session: Session, record: GpuTypeRecord) -> None:
-    session.execute(insert(GpuTypeRow).values(**asdict(record)))
+    _gpu_types.add(session, record)
 
 
 def change_gpu_type(session: Session, record: GpuTypeRecord, **values: Any) -> bool:
@@ -81,7 +80,7 @@ def pool(session: Session, region_name: str, gpu_type_name: str) -> PoolRecord |
 
 
 def add_pool(session: Session, record: PoolRecord) -> None:
-    session.execute(insert(PoolRow).values(**asdict(record)))
+    _pools.add(session, record)
 
 
 def change_pool(session: Session, record: PoolRecord, **values: Any) -> bool:
@@ -107,7 +106,7 @@ def agent(session: Session, agent_id: str) -> AgentRecord | None:
 
 
 def add_agent(session: Session, record: AgentRecord) -> None:
-    session.execute(insert(AgentRow).values(**asdict(record)))
+    _agents.add(session, record)
 
 
 def change_agent(session: Session, agent_id: str, **values: Any) -> None:
@@ -138,7 +137,7 @@ def nodes_with_prefix(session: Session, prefix: str, limit: int) -> list[NodeRec
 
 
 def add_node(session: Session, record: NodeRecord) -> None:
-    session.execute(insert(NodeRow).values(**asdict(record)))
+    _nodes.add(session, record)
 
 
 def change_node(session: Session, record: NodeRecord, **values: Any) -> bool:
@@ -161,7 +160,7 @@ def link(session: Session, src: str, dst: str) -> LinkRecord | None:
 
 
 def add_link(session: Session, record: LinkRecord) -> None:
-    session.execute(insert(LinkRow).values(**asdict(record)))
+    _links.add(session, record)
 
 
 def change_link(session: Session, record: LinkRecord, **values: Any) -> bool:

@@ -60,7 +60,7 @@ def _write_pending(session: Session) -> None:
         return
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    session.execute(insert(EventRow), rows)
+    session.execute(insert(EventRow.__table__), rows)  # type: ignore[arg-type]  # it is a Table
     session.info[_WROTE] = True
 
 

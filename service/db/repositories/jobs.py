@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
@@ -19,7 +18,7 @@ _jobs = Reader(JobRecord, JobRow)
 
 
 def add(session: Session, job: JobRecord) -> None:
-    session.execute(insert(JobRow).values(**asdict(job)))
+    _jobs.add(session, job)
 
 
 def get(session: Session, scope: Scope, job_id: str) -> JobRecord | None:

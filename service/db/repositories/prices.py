@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, func, insert, or_, select, update
 from sqlalchemy.orm import Session
@@ -42,7 +41,7 @@ def find(session: Session, kind: str, region: str, gpu_type: str, dst: str) -> S
 
 
 def add(session: Session, record: SeriesRecord) -> None:
-    session.execute(insert(PriceSeriesRow).values(**asdict(record)))
+    _series.add(session, record)
 
 
 def change_source(session: Session, series_id: str, source: str) -> None:
