@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import httpx
 import psutil
 
 from agents.client import ServerClient
@@ -26,6 +27,7 @@ from agents.settings import AgentSettings, NodeSettings
 from agents.workdir import WorkDir
 
 NODES_PATH = "/v1/nodes"
+WHOAMI_PATH = "/v1/whoami"
 MAX_CLOCK_OFFSET_S = 5.0
 MIN_FREE_BYTES = 5e9
 TORCH_TIMEOUT_S = 120.0
@@ -69,9 +71,13 @@ def examine(
         yield from check_address(node, settings.url)
         yield check_ports(node, listening_on)
     own = {node.node_id for node in settings.nodes}
-    known = [peer for peer in known_peers(client) if peer.name not in own]
-    for peer in chain(peers, known):
-        yield check_peer(peer)
+    known = known_peers(client)
+    if known is None:
+        detail = "the server shows this token no other nodes"
+        yield Finding("peers", True, detail, "Name the nodes to look for by --peer ADDRESS:PORT")
+    for peer in chain(peers, known or []):
+        if peer.name not in own:
+            yield check_peer(peer, own)
 
 
 def check_server(client: ServerClient, now_s: Callable[[], float] = time.time) -> Iterator[Finding]:
@@ -94,15 +100,19 @@ def check_server(client: ServerClient, now_s: Callable[[], float] = time.time) -
     date = health.headers.get("Date")
     if date is not None:
         yield _clock((asked_s + answered_s) / 2, _epoch(date))
-    status = client.get(NODES_PATH).status_code
-    yield Finding(
-        "token",
-        status != 401,
-        f"the server knows the token ({status})" if status != 401 else "the server does not know the token",
-        ""
-        if status != 401
-        else "Make one of role agent with `bace token`, and give it by --token-file or BACE_TOKEN",
-    )
+    yield _token(client.get(WHOAMI_PATH))
+
+
+def _token(answer: httpx.Response) -> Finding:
+    fix = "Make one with `bace token create NAME --role agent`, and give it by --token-file or BACE_TOKEN"
+    if not answer.is_success:
+        return Finding("token", False, f"the server does not take it ({answer.status_code})", fix)
+    try:
+        role = answer.json()["role"]
+    except (ValueError, KeyError, TypeError):
+        return Finding("token", False, "the answer is not bacepipe's", "Does --url name a bacepipe server?")
+    ok = role == "agent"
+    return Finding("token", ok, f"of role {role}", "" if ok else fix)
 
 
 def _epoch(date: str) -> float:
@@ -203,17 +213,19 @@ def check_ports(node: NodeSettings, listening_on: Container[int] = ()) -> Findin
     return Finding(f"ports of {node.node_id}", ok, detail, "" if ok else "Give another range by --ports")
 
 
-def known_peers(client: ServerClient) -> list[Peer]:
-    """The nodes that the server shows to this token; none where it shows none."""
+def known_peers(client: ServerClient) -> list[Peer] | None:
+    """The nodes that the server shows to this token; None where it shows none to it."""
     try:
         answer = client.get(NODES_PATH)
-        items = answer.json()["items"] if answer.is_success else []
-        return [Peer(str(item["node_id"]), str(item["address"]), int(item["port_first"])) for item in items]
+        items = answer.json()["items"] if answer.is_success else None
     except (UnreachableError, ValueError, KeyError, TypeError):
-        return []
+        return None
+    if items is None:
+        return None
+    return [Peer(str(item["node_id"]), str(item["address"]), int(item["port_first"])) for item in items]
 
 
-def check_peer(peer: Peer) -> Finding:
+def check_peer(peer: Peer, own: Container[str] = ()) -> Finding:
     """Does the other node answer? Refused is half good: the way is open, but nobody listens at present."""
     name = f"reach {peer.name or peer.address}"
     where = f"{peer.address}:{peer.port}"
@@ -225,6 +237,8 @@ def check_peer(peer: Peer) -> Finding:
     except OSError as error:
         fix = f"Open the port range of {peer.name or 'that node'} to this machine, or correct its --address"
         return Finding(name, False, f"{where}: {error}", fix)
+    if greeting in own:
+        return Finding(name, True, f"{where}: that is this machine")
     if peer.name and greeting and greeting != peer.name:
         return Finding(
             name, False, f"{where}: node {greeting} answers", "Two nodes advertise one address and port"

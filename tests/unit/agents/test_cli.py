@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -124,6 +125,14 @@ def test_the_doctor_ends_with_1_where_something_is_wrong(
     assert got == code
     assert "one · [fine]" in output
     assert "→ do this" in output
+
+
+def test_the_doctor_speaks_json(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cli, "examine", lambda *_: iter([Finding("one", False, "seen", "do this")]))
+    code, output = run(*GOOD, "--work-dir", str(tmp_path), "--ports", "20000-20000", "doctor", "--json")
+    assert code == 1
+    finding = {"name": "one", "ok": False, "detail": "seen", "fix": "do this"}
+    assert json.loads(output) == {"findings": [finding]}
 
 
 def test_the_default_folder_is_the_users() -> None:

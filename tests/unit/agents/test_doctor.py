@@ -79,7 +79,7 @@ def accept_one(listener: socket.socket) -> None:
 
 
 def test_a_healthy_server_is_three_times_ok() -> None:
-    with server(200, date_s=999.6) as there:
+    with server(200, date_s=999.6, nodes={"role": "agent"}) as there:
         found = by_name(check_server(there, now_s=lambda: 1000.0))
     assert {name: finding.ok for name, finding in found.items()} == {
         "server": True,
@@ -98,10 +98,21 @@ def test_a_server_that_is_not_there_is_one_finding_with_a_remedy() -> None:
     assert "BACE_URL" in finding.fix
 
 
-@pytest.mark.parametrize(("status", "ok"), [(200, True), (403, True), (401, False)])
-def test_the_token_is_known_or_not(status: int, ok: bool) -> None:
-    with server(status) as there:
-        assert by_name(check_server(there))["token"].ok is ok
+@pytest.mark.parametrize(
+    ("status", "body", "ok"),
+    [
+        (200, {"role": "agent"}, True),
+        (200, {"role": "viewer"}, False),
+        (200, ["not", "ours"], False),
+        (401, {}, False),
+        (404, {}, False),
+    ],
+)
+def test_the_token_is_an_agents_or_not(status: int, body: object, ok: bool) -> None:
+    with server(status, nodes=body) as there:
+        finding = by_name(check_server(there))["token"]
+    assert finding.ok is ok
+    assert bool(finding.fix) is not ok
 
 
 @pytest.mark.parametrize(("offset_s", "word"), [(30.0, "ahead of"), (-30.0, "behind")])
@@ -189,16 +200,24 @@ def test_peers_come_from_the_server_where_it_shows_them() -> None:
     item = {"node_id": "node-b", "address": "10.0.0.2", "port_first": 29500, "more": 1}
     with server(200, nodes={"items": [item]}) as there:
         assert known_peers(there) == [Peer("node-b", "10.0.0.2", 29500)]
-    for status, nodes in ((403, {"detail": "no"}), (200, {"items": [{}]}), (200, [])):
-        with server(status, nodes=nodes) as there:
-            assert known_peers(there) == []
+    with server(403, nodes={"detail": "no"}) as there:
+        assert known_peers(there) is None
+
+
+def test_a_peer_at_our_own_port_is_this_machine() -> None:
+    port, held = free_ports(1)
+    held[0].close()
+    with listening([node("node-a", ports=f"{port}-{port}")]):
+        finding = check_peer(Peer("node-a-as-the-server-knows-it", "127.0.0.1", port), own={"node-a"})
+    assert finding.ok
+    assert "this machine" in finding.detail
 
 
 def test_the_whole_examination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "check_torch", lambda: Finding("torch", True, "2.13"))
     port, held = free_ports(1)
     items = [{"node_id": name, "address": "127.0.0.1", "port_first": port} for name in ("node-a", "node-b")]
-    with held[0], server(200, date_s=0.0, nodes={"items": items}) as there:
+    with held[0], server(200, date_s=0.0, nodes={"items": items, "role": "agent"}) as there:
         who = settings(tmp_path / "a", node(ports=f"{port}-{port}"))
         threading.Thread(target=accept_one, args=(held[0],)).start()
         found = by_name(examine(who, there, (), [Peer("", "127.0.0.1", 1)], {port}))
