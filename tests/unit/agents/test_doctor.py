@@ -21,6 +21,7 @@ from agents.doctor import (
     check_peer,
     check_ports,
     check_server,
+    check_torch,
     check_work_dir,
     examine,
     known_peers,
@@ -211,6 +212,20 @@ def test_a_peer_at_our_own_port_is_this_machine() -> None:
         finding = check_peer(Peer("node-a-as-the-server-knows-it", "127.0.0.1", port), own={"node-a"})
     assert finding.ok
     assert "this machine" in finding.detail
+
+
+def test_torch_that_cannot_be_loaded_comes_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'No module named torch' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(python))
+    finding = check_torch()
+    assert (finding.ok, finding.detail) == (False, "No module named torch")
+    assert "bacepipe[worker]" in finding.fix
+    python.write_text("#!/bin/sh\necho 2.13.0\n")
+    assert check_torch().detail == f"torch 2.13.0 with {python}"
 
 
 def test_the_whole_examination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
