@@ -56,6 +56,8 @@ def job_page(job: Document) -> Iterator[RenderableType]:
     if job["energy_kwh"]["by_region"] or job["cost_usd"]["by_region"]:
         yield heading("Energy and cost so far")
         yield spent_table(job["energy_kwh"], job["cost_usd"])
+        if job["cost_usd"]["unpriced_entries"]:
+            yield "For a part of it no price was known; that part counts as $0 (`bace prices set`)."
     if job["allocations"]:
         yield heading("Generations")
         yield _generations(job["allocations"])

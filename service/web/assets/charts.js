@@ -2,6 +2,9 @@
 
 import { svg } from "./dom.js";
 
+// Distances between the marks of a scale that counts steps: there is no half step.
+const WHOLE = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5, 6].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // A chart that can be given new data: {element, set(data), destroy()}. `series`: [{label, token, dash?}].
@@ -15,7 +18,7 @@ export function lineChart(element, { series, unit, x = "step" }) {
       width: Math.max(element.clientWidth, 200), height: 190,
       scales: { x: { time: false } },
       cursor: { drag: { x: true, y: false } },
-      axes: [{ ...axis, size: 34 }, { ...axis, size: 66, values: (_, ticks) => ticks.map(unit) }],
+      axes: [{ ...axis, size: 34, incrs: WHOLE }, { ...axis, size: 66, values: (_, ticks) => ticks.map(unit) }],
       series: [{ label: x }, ...series.map(({ label, token, dash }) => ({
         label, stroke: colour(token), width: 2, dash, points: { show: false }, value: (_, value) => (value === null || value === undefined ? "–" : unit(value)),
       }))],

@@ -119,6 +119,12 @@ def test_refusals_end_with_the_code_of_the_table(
     assert "Traceback" not in result.output
 
 
+def test_costs_without_a_known_price_are_told(bace: Bace, server: FakeServer) -> None:
+    unpriced = {**JOB, "cost_usd": {**JOB["cost_usd"], "unpriced_entries": 3}}
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, unpriced))
+    assert "no price was known" in bace("job", JOB_ID).output
+
+
 def test_no_server_is_told_with_what_to_do(bace: Bace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACE_URL", "http://127.0.0.1:9")
     result = bace("nodes")
