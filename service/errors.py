@@ -76,12 +76,6 @@ class PreconditionFailedError(ServiceError):
     code = "version_mismatch"
 
 
-class PreconditionRequiredError(ServiceError):
-    """A change of this object needs If-Match."""
-
-    code = "version_required"
-
-
 class UnauthenticatedError(ServiceError):
     """No token, or one that is unknown, expired or revoked."""
 
