@@ -15,6 +15,7 @@ class ReasonCode(StrEnum):
     UPLINK_EXHAUSTED = "UplinkExhausted"
     DOWNLINK_EXHAUSTED = "DownlinkExhausted"
     NO_LINK = "NoLink"
+    PORTS_EXHAUSTED = "PortsExhausted"  # no rendezvous port is free where its first rank would stand
     CHAIN_TOO_SHORT = "ChainTooShort"  # the regions that can be joined now hold fewer stages than K_min
     BEHIND_IN_QUEUE = "BehindInQueue"  # jobs before it took what it needed in this round
     BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits

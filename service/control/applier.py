@@ -18,6 +18,7 @@ from scheduler.job import JobState
 from scheduler.packing import StageSlots, pack
 from scheduler.placement import AllocationState, Placement
 from scheduler.plan import Hold, Plan, Reject, Start
+from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import Snapshot
 from scheduler.spec.job import parse_job
 from service import placements
@@ -90,12 +91,11 @@ def apply_plan(session: Session, plan: PackedPlan, grounds: Grounds) -> None:
     current = leader.get(session).snapshot_version
     if current != plan.snapshot_version:
         raise StalePlanError(f"the plan was made for version {plan.snapshot_version}, it is {current} now")
-    for start in plan.starts:
-        _commit_gang(session, start, grounds)
+    without_port = [hold for start in plan.starts if (hold := _commit_gang(session, start, grounds))]
     if plan.starts:
         _check_links(session, plan.starts)
         leader.capacity_changed(session)
-    verdicts.store(session, plan.holds, plan.rejects, grounds.moment)
+    verdicts.store(session, (*plan.holds, *without_port), plan.rejects, grounds.moment)
 
 
 def _without(nodes: Sequence[Node], slots: Sequence[StageSlots]) -> list[Node]:
@@ -106,7 +106,8 @@ def _without(nodes: Sequence[Node], slots: Sequence[StageSlots]) -> list[Node]:
     ]
 
 
-def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> None:
+def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Hold | None:
+    """Commit one start. Where no port is free for it, it alone waits: the hold that says so."""
     job = jobs.get(session, EVERYTHING, packed.start.job_id)
     if job is None or job.state != JobState.QUEUED or job.cancel_requested:
         raise StalePlanError(f"job {packed.start.job_id} does not wait any more")
@@ -114,6 +115,9 @@ def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Non
     master = cluster.node(session, packed.slots[0].slots[0][0])
     if master is None:
         raise StalePlanError(f"node {packed.slots[0].slots[0][0]} is gone")
+    port = _rendezvous_port(session, master)
+    if port is None:
+        return _no_port(job, master)
     document = parse_job(job.spec)
     gang = Gang(
         job_id=job.job_id,
@@ -123,7 +127,7 @@ def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Non
         placement=placement,
         slots=packed.slots,
         master_address=master.address,
-        master_port=_rendezvous_port(session, master),
+        master_port=port,
         resume_step=job.checkpoint_step,
         checkpoint_uri=document.checkpoint.uri
         or default_checkpoint_uri(grounds.checkpoint_root, job.project, job.job_id),
@@ -145,6 +149,7 @@ def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Non
     except IntegrityError as error:
         raise DoublePromiseError(f"allocation {allocation_id} of job {job.job_id}: {error.orig}") from error
     _record(session, job, gang, processes, grounds.moment)
+    return None
 
 
 def _record(
@@ -179,15 +184,16 @@ def _record(
     )
 
 
-def _rendezvous_port(session: Session, master: NodeRecord) -> int:
+def _rendezvous_port(session: Session, master: NodeRecord) -> int | None:
     taken = control_queries.ports_held_at(session, master.address)
     last = control_queries.port_used_last_at(session, master.address)
-    port = choose_port(master.port_first, master.port_last, taken, last)
-    if port is None:
-        raise StalePlanError(
-            f"node {master.node_id} has no free port in {master.port_first}…{master.port_last}: widen its range"
-        )
-    return port
+    return choose_port(master.port_first, master.port_last, taken, last)
+
+
+def _no_port(job: JobRecord, master: NodeRecord) -> Hold:
+    ports = f"{master.port_first}…{master.port_last}"
+    detail = f"every port of {ports} at {master.address} is held: widen the range of {master.node_id}'s agent"
+    return Hold(job.job_id, 1, (Reason(ReasonCode.PORTS_EXHAUSTED, detail, region=master.region),))
 
 
 def _allocation(gang: Gang, job: JobRecord, start: Start, grounds: Grounds) -> AllocationRecord:

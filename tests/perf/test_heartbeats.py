@@ -14,7 +14,7 @@ import pytest
 from agents.protocol import Heartbeat
 from service import agents_link
 from service.db.engine import make_engine
-from tests.control_world import TOKEN, World
+from tests.control_world import TOKEN, FakeAgent, World
 
 AGENTS = 50
 ROUNDS = 6
@@ -33,7 +33,9 @@ async def test_heartbeats_per_second(
     engine = make_engine(url)
     world = World(engine)
     await world.start()
-    agents = await world.cluster_of(*(f"region-{number}" for number in range(AGENTS)))
+    agents = [FakeAgent(world, f"region-{number}", address=f"10.0.0.{number}") for number in range(AGENTS)]
+    for agent in agents:
+        await agent.join()
     for _ in range(AGENTS):
         await world.submit(parallelism={"stages": 1}, training={"steps": 1000})
     await world.plan()

@@ -111,6 +111,23 @@ async def test_a_plan_is_not_applied_twice(world: World) -> None:
     assert await world.held() == (3, 4, 1)
 
 
+async def test_a_job_without_a_free_port_waits_alone(world: World) -> None:
+    (agent,) = await world.cluster_of("eu-north", slots=4)
+    await agent.join(gpus=4, port_last=29501)
+    job_ids = [await world.submit(parallelism={"stages": 1}) for _ in range(3)]
+    assert await world.plan() is Outcome.APPLIED
+    found = [await world.job(job_id) for job_id in job_ids]
+    assert sorted(job.state for job in found) == ["queued", "starting", "starting"]
+    (waits,) = [job for job in found if job.state == "queued"]
+    assert waits.reasons[0]["code"] == "PortsExhausted"
+    assert await world.held() == (2, 0, 2)
+    await agent.beat()
+    agent.exit(13, cause="out-of-memory")
+    await agent.beat()
+    assert await world.plan() is Outcome.APPLIED
+    assert (await world.job(waits.job_id)).state == "starting"
+
+
 async def test_a_deposed_leader_changes_nothing(stored_world: World) -> None:
     world = stored_world
     agents = await world.cluster_of(*REGIONS)
