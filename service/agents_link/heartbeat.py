@@ -19,9 +19,8 @@ from scheduler.job import LIVE_JOB_STATES, JobState
 from service import progress, topics
 from service.agents_link import reports
 from service.causes import FORGOTTEN
-from service.db import agent_queries, control_queries
+from service.db import agent_queries
 from service.db.records import AgentRecord, ProcessRecord
-from service.db.repositories import cluster
 from service.errors import ForbiddenError, NotFoundError
 from service.lifecycle import (
     ENDED_PROCESS_STATES,
@@ -83,7 +82,7 @@ def store_heartbeat(
     """The transaction of `heartbeat`."""
     agent = _agent(session, beat.agent_id, token_id)
     # 1. alive
-    nodes = cluster.nodes_of_agent(session, beat.agent_id)
+    nodes = agent_queries.nodes_of_agent(session, beat.agent_id)
     back = [node for node in nodes if node.state == NodeState.LOST]
     for node in back:
         move_node(session, node, NodeState.READY, moment)
@@ -91,39 +90,39 @@ def store_heartbeat(
         progress.reopen_rejected(session, moment)
     # 2. reports
     node_ids = {node.node_id for node in nodes}
-    live = {process.key: process for process in control_queries.live_processes_on(session, node_ids)}
+    live = {process.key: process for process in agent_queries.live_processes_on(session, node_ids)}
     named = {report.key for report in [*beat.processes, *beat.reports]} - live.keys()
     older = agent_queries.processes_with_keys(session, named)
     known = live | {key: process for key, process in older.items() if process.node_id in node_ids}
     new = [report for report in beat.reports if report.seq > agent.reports_stored]
-    touched = reports.store(session, new, known, moment)
+    complete = reports.store(session, new, known, moment)
     reports_stored = max([agent.reports_stored, *(report.seq for report in new)])
     # 3. processes
     moved = _move_processes(session, beat.processes, known, moment)
     if _is_next(agent, beat):
         moved |= _unmentioned(session, beat, live, moment)
-    cluster.change_agent(
+    agent_queries.heard(
         session,
         beat.agent_id,
         boot_id=beat.boot_id,
         reports_stored=reports_stored,
         clock_offset_s=beat.clock_s - moment.at_s,
-        heartbeat_at_s=moment.at_s,
+        at_s=moment.at_s,
     )
     # 4. jobs
-    after = [progress.advance(session, job_id, moment, rules) for job_id in sorted(touched | moved)]
+    after = [progress.advance(session, job_id, moment, rules) for job_id in sorted(complete | moved)]
     # 5. answer
     return Stored(
         reports_stored=reports_stored,
         # What nobody moved is as it was read above: most heartbeats bring no news.
-        desired=_desired(control_queries.live_processes_on(session, node_ids) if after else live.values()),
+        desired=_desired(agent_queries.live_processes_on(session, node_ids) if after else live.values()),
         forget=_forget(session, beat.processes, node_ids),
         replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
     )
 
 
 def _agent(session: Session, agent_id: str, token_id: str) -> AgentRecord:
-    agent = cluster.agent(session, agent_id)
+    agent = agent_queries.agent(session, agent_id)
     if agent is None:
         raise NotFoundError(f"agent {agent_id} has not joined: join first")
     if agent.token_id != token_id:

@@ -11,7 +11,7 @@ from scheduler import presets
 from scheduler.cluster import GpuType, Ownership
 from scheduler.errors import InvalidValueError, UnknownPresetError
 from service import progress, topics
-from service.db import control_queries
+from service.db import agent_queries, control_queries
 from service.db.records import AgentRecord, GpuTypeRecord, NodeRecord, PoolRecord, RegionRecord
 from service.db.repositories import access, cluster, events, leader
 from service.db.scope import EVERYTHING
@@ -200,7 +200,7 @@ def _check_same_node(session: Session, known: NodeRecord, offered: NodeRecord) -
     same_kind = (known.region, known.gpu_type) == (offered.region, offered.gpu_type)
     if same_kind and offered.gpus >= known.gpus:
         return
-    if control_queries.live_processes_on(session, [known.node_id]):
+    if agent_queries.live_processes_on(session, [known.node_id]):
         raise ConflictError(
             f"node {known.node_id} was {known.gpus} × {known.gpu_type} in {known.region} and has work on it: "
             "join as that, or under another node id"

@@ -21,7 +21,7 @@ FILE_SCHEME = "file://"
 def store(
     session: Session, reports: Sequence[Report], processes: Mapping[str, ProcessRecord], moment: Moment
 ) -> frozenset[str]:
-    """Store new reports of these processes (key → process); ids of the jobs that they are about.
+    """Store new reports of these processes (key → process); ids of jobs that have now reported their last step.
 
     A report of a key that is not among `processes` (another node's, or none that was ever launched) is dropped: it
     counts as stored, or its agent would send it for ever.
@@ -43,10 +43,11 @@ def store(
     )
     checkpoints = [report for report in mine if isinstance(report, CheckpointReport)]
     job_ids = {processes[key].job_id for key in {r.key for r in steps} | {r.key for r in checkpoints}}
+    complete = set()
     for job_id in sorted(job_ids):
         job = jobs.get(session, EVERYTHING, job_id)
         if job is not None:
-            _store_progress(
+            reached = _store_progress(
                 session,
                 job,
                 [report for report in steps if processes[report.key].job_id == job_id],
@@ -54,7 +55,9 @@ def store(
                 processes,
                 moment,
             )
-    return frozenset(job_ids)
+            if reached >= job.declared_steps:
+                complete.add(job_id)
+    return frozenset(complete)
 
 
 def generation_of(process: ProcessRecord) -> int:
@@ -86,7 +89,8 @@ def _store_progress(
     checkpoints: Sequence[CheckpointReport],
     processes: Mapping[str, ProcessRecord],
     moment: Moment,
-) -> None:
+) -> int:
+    """The step that the job has reached."""
     changes: dict[str, object] = {}
     current = [
         report.step
@@ -115,6 +119,7 @@ def _store_progress(
         )
     if changes:
         jobs.change(session, job, **changes)
+    return max(reached, job.reported_steps)
 
 
 def _step_row(report: StepReport, process: ProcessRecord) -> dict[str, object]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from service import progress
 from service.control.leader import Leadership
-from service.db import control_queries
+from service.db import agent_queries, control_queries
 from service.db.records import NodeRecord
 from service.lifecycle import (
     ENDED_PROCESS_STATES,
@@ -61,7 +61,7 @@ def lose_silent_nodes(session: Session, heard_before_s: float, moment: Moment, r
     for node in nodes:
         if node.state == NodeState.READY:  # one that is cordoned stays so, for when it is back
             move_node(session, node, NodeState.LOST, moment)
-        for process in control_queries.live_processes_on(session, [node.node_id]):
+        for process in agent_queries.live_processes_on(session, [node.node_id]):
             if process.state not in ENDED_PROCESS_STATES:
                 move_process(session, process, LOST, moment, data={"cause": "node-lost"})
                 jobs.add(process.job_id)
@@ -78,6 +78,6 @@ def _to_lose(session: Session, heard_before_s: float) -> list[NodeRecord]:
         if node.state == NodeState.READY
         or any(
             process.state not in ENDED_PROCESS_STATES
-            for process in control_queries.live_processes_on(session, [node.node_id])
+            for process in agent_queries.live_processes_on(session, [node.node_id])
         )
     ]

@@ -4,20 +4,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Table, bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
+from scheduler.placement import AllocationState
 from service.db.reader import Reader
-from service.db.records import ProcessRecord
-from service.db.tables import LogRow, ProcessRow, StepRow
-from service.db.upsert import insert_for
+from service.db.records import AgentRecord, NodeRecord, ProcessRecord
+from service.db.tables import AgentRow, AllocationRow, LogRow, NodeRow, ProcessRow, StepRow
+from service.db.upsert import insert_of
 
 _processes = Reader(ProcessRecord, ProcessRow)
+_agents = Reader(AgentRecord, AgentRow)
+_nodes = Reader(NodeRecord, NodeRow)
+
+# Most heartbeats bring no news and are these four statements: built once, they are read by parameters alone.
+_AGENT = _agents.select(AgentRow.agent_id == bindparam("agent"))
+_NODES = _nodes.select(NodeRow.agent_id == bindparam("agent")).order_by(NodeRow.node_id)
+_LIVE_PROCESSES = _processes.select(
+    ProcessRow.node_id.in_(bindparam("nodes", expanding=True)),
+    ProcessRow.allocation_id.in_(
+        select(AllocationRow.allocation_id).where(AllocationRow.state != AllocationState.ENDED.value)
+    ),
+).order_by(ProcessRow.key)
+_HEARD = (
+    update(cast("Table", AgentRow.__table__))
+    .where(AgentRow.agent_id == bindparam("agent"))
+    .values(
+        boot_id=bindparam("boot"),
+        reports_stored=bindparam("stored"),
+        clock_offset_s=bindparam("offset_s"),
+        heartbeat_at_s=bindparam("at_s"),
+    )
+)
 T = TypeVar("T")
 
 _ROWS_A_STATEMENT = 500  # a statement has a bound on its parameters: 32,766 in SQLite
+
+
+def agent(session: Session, agent_id: str) -> AgentRecord | None:
+    """The agent, if it has joined."""
+    found = _agents.fetch(session, _AGENT, {"agent": agent_id})
+    return found[0] if found else None
+
+
+def nodes_of_agent(session: Session, agent_id: str) -> list[NodeRecord]:
+    """By id."""
+    return _nodes.fetch(session, _NODES, {"agent": agent_id})
+
+
+def live_processes_on(session: Session, node_ids: Collection[str]) -> list[ProcessRecord]:
+    """Processes of these nodes whose allocation still holds something, by key."""
+    return _processes.fetch(session, _LIVE_PROCESSES, {"nodes": sorted(node_ids)})
+
+
+def heard(
+    session: Session, agent_id: str, *, boot_id: str, reports_stored: int, clock_offset_s: float, at_s: float
+) -> None:
+    """The agent is alive, and so many of its reports are stored."""
+    session.execute(
+        _HEARD,
+        {
+            "agent": agent_id,
+            "boot": boot_id,
+            "stored": reports_stored,
+            "offset_s": clock_offset_s,
+            "at_s": at_s,
+        },
+    )
 
 
 def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, ProcessRecord]:
@@ -32,27 +88,15 @@ def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, Pr
 def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """One row a step of a job: a later generation's takes the place of an earlier one's, never the other way."""
     steps = [_finite_loss(row) for row in rows]
-    if not steps:
-        return
-    statement = insert_for(session, StepRow.__table__)
-    new = statement.excluded
-    columns = ("project", "generation", "loss", "step_time_s", "tokens", "at_s")
-    session.execute(
-        statement.on_conflict_do_update(
-            index_elements=["job_id", "step"],
-            set_={name: getattr(new, name) for name in columns},
-            where=StepRow.generation <= new.generation,
-        ),
-        steps,
-    )
+    if steps:
+        session.execute(_upsert_step(session.get_bind().dialect.name), steps)
 
 
 def store_lines(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """Lines of logs, each under its process and number once."""
     lines = list(rows)
     if lines:
-        statement = insert_for(session, LogRow.__table__)
-        session.execute(statement.on_conflict_do_nothing(index_elements=["key", "line"]), lines)
+        session.execute(_insert_line(session.get_bind().dialect.name), lines)
 
 
 def set_busy_fractions(session: Session, busy: Mapping[str, float]) -> None:
@@ -75,6 +119,23 @@ def drop_oldest_lines(session: Session, keep: int) -> int:
         )
         dropped += len(gone.all())
     return dropped
+
+
+@cache
+def _upsert_step(dialect: str) -> Any:
+    statement = insert_of(dialect, StepRow.__table__)
+    new = statement.excluded
+    columns = ("project", "generation", "loss", "step_time_s", "tokens", "at_s")
+    return statement.on_conflict_do_update(
+        index_elements=["job_id", "step"],
+        set_={name: getattr(new, name) for name in columns},
+        where=StepRow.generation <= new.generation,
+    )
+
+
+@cache
+def _insert_line(dialect: str) -> Any:
+    return insert_of(dialect, LogRow.__table__).on_conflict_do_nothing(index_elements=["key", "line"])
 
 
 def _finite_loss(row: Mapping[str, object]) -> dict[str, object]:

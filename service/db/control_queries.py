@@ -27,10 +27,6 @@ from service.db.tables import (
 
 _jobs = Reader(JobRecord, JobRow)
 _nodes = Reader(NodeRecord, NodeRow)
-_processes = Reader(ProcessRecord, ProcessRow)
-_LIVE_ALLOCATIONS = select(AllocationRow.allocation_id).where(
-    AllocationRow.state != AllocationState.ENDED.value
-)
 
 
 def change_process(session: Session, process: ProcessRecord, **values: Any) -> bool:
@@ -41,16 +37,6 @@ def change_process(session: Session, process: ProcessRecord, **values: Any) -> b
             .where(ProcessRow.key == process.key, ProcessRow.version == process.version)
             .values(**values, version=process.version + 1)
         )
-    )
-
-
-def live_processes_on(session: Session, node_ids: Collection[str]) -> list[ProcessRecord]:
-    """Processes of these nodes whose allocation still holds something, by key."""
-    return _processes.all(
-        session,
-        ProcessRow.node_id.in_(node_ids),
-        ProcessRow.allocation_id.in_(_LIVE_ALLOCATIONS),
-        order_by=[ProcessRow.key],
     )
 
 

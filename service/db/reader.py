@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar, cast
 
@@ -25,6 +25,8 @@ class Reader(Generic[R]):
             getattr(row, field.name)
             for field in fields(record)  # type: ignore[arg-type]  # R is always a dataclass
         ]
+        # Building the list of columns costs more than most of these queries: once is enough.
+        self._base = select(*self._columns)
         self._table = cast("Table", row.__table__)
         self._names = [column.key for column in self._columns]
 
@@ -41,10 +43,13 @@ class Reader(Generic[R]):
 
     def select(self, *where: ColumnElement[bool]) -> Select[Any]:
         """The statement for the rows that satisfy all of `where`; refine it and hand it to `fetch`."""
-        return select(*self._columns).where(*where)
+        return self._base.where(*where)
 
-    def fetch(self, session: Session, statement: Select[Any]) -> list[R]:
-        return [self._record(*row) for row in session.execute(statement)]
+    def fetch(
+        self, session: Session, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+    ) -> list[R]:
+        """The rows of a statement of `select`, with values for its bound parameters if it has any."""
+        return [self._record(*row) for row in session.execute(statement, parameters)]
 
     def all(
         self,

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
 
 
-def insert_for(session: Session, table: Any) -> Any:
-    """The INSERT of the session's dialect, with `.on_conflict_do_nothing` and `.on_conflict_do_update`."""
-    if session.get_bind().dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
+def insert_of(dialect: str, table: Any) -> Any:
+    """The INSERT of a dialect, with `.on_conflict_do_nothing` and `.on_conflict_do_update`."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
