@@ -27,9 +27,9 @@ SETTINGS = {
     "BACE_PLAN_INTERVAL_S": "1",
     "BACE_TICK_S": "0.3",
     "BACE_BILL_INTERVAL_S": "1",
-    "BACE_LEASE_S": "20",
+    "BACE_LEASE_S": "60",
     "BACE_MAX_STOP_GRACE_S": "5",
-    "BACE_NODE_LOST_AFTER_S": "31",
+    "BACE_NODE_LOST_AFTER_S": "75",
     "BACE_RETRY_BACKOFF_S": "0.5",
 }
 

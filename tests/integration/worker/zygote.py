@@ -6,14 +6,17 @@ worker with exactly the environment given, `poll` tells its exit code.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 
 from agents.worker.__main__ import main
 
+PR_SET_PDEATHSIG = 1
 PRELOADED = ("agents.worker.failures", "agents.worker.train")
 
 
@@ -21,6 +24,8 @@ def start(env: dict[str, str], log: str, script: str | None) -> int:
     pid = os.fork()
     if pid:
         return pid
+    # A test run that is killed must not leave workers that train on.
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.environ.clear()
     os.environ.update(env)
     os.setsid()
