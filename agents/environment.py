@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.errors import RefusedError
-from agents.protocol import StageProcess
+from agents.protocol import StageProcess, why_refused
 from agents.workdir import ProcessFolder
 
 PYTHON = "{python}"
@@ -27,16 +27,6 @@ _INHERITED = re.compile(
     r"|SSL_CERT_(FILE|DIR)|(HTTP|HTTPS|NO|ALL)_PROXY|(http|https|no|all)_proxy)"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_SET_BY_AGENT = re.compile(
-    r"(BACE_(REPORT|WORK_DIR|DEVICE|TOKEN|URL)|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER"
-    r"|(GLOO|NCCL)_SOCKET_IFNAME|HOME|TMPDIR|PATH|PWD)"
-)
-_HOOKS = re.compile(
-    r"(LD_.*|DYLD_.*|GCONV_PATH|BASH_ENV|BASH_FUNC.*|ENV|IFS|PS4|SHELLOPTS|PROMPT_COMMAND"
-    r"|PYTHON(HOME|PATH|STARTUP|INSPECT|BREAKPOINT|EXECUTABLE|PLATLIBDIR|USERBASE|WARNINGS)"
-    r"|PERL5(LIB|OPT)|RUBY(LIB|OPT)|NODE_(OPTIONS|PATH))",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +108,9 @@ def _check_variable(name: str, value: str) -> None:
         raise RefusedError(
             "environment-refused", f"env {name[:64]!r}: expected a name of letters, digits and _"
         )
-    if _SET_BY_AGENT.fullmatch(name):
-        raise RefusedError("environment-refused", f"env {name}: is set by the agent; leave it out")
-    if _HOOKS.fullmatch(name):
-        raise RefusedError(
-            "environment-refused", f"env {name}: changes how programs are loaded; leave it out"
-        )
+    refused = why_refused(name)
+    if refused:
+        raise RefusedError("environment-refused", f"env {name}: {refused}; leave it out")
     if not _passable(value):
         raise RefusedError(
             "environment-refused", f"env {name}: the value holds a character no process can be given"

@@ -8,6 +8,7 @@ with the highest it has stored (`reports_stored`), and the agent sends the rest 
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -150,6 +151,29 @@ class WorkerPlan(Wire):
     checkpoint_every: Annotated[int, Field(ge=1)]
     resume_step: Counter = 0
     """The checkpoint to go on from; 0: from the beginning."""
+
+
+# --- variables that no job may set --------------------------------------------------------------------------
+
+_SET_BY_AGENT = re.compile(
+    r"(BACE_(REPORT|WORK_DIR|DEVICE|TOKEN|URL)|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER"
+    r"|(GLOO|NCCL)_SOCKET_IFNAME|HOME|TMPDIR|PATH|PWD)"
+)
+_HOOKS = re.compile(
+    r"(LD_.*|DYLD_.*|GCONV_PATH|BASH_ENV|BASH_FUNC.*|ENV|IFS|PS4|SHELLOPTS|PROMPT_COMMAND"
+    r"|PYTHON(HOME|PATH|STARTUP|INSPECT|BREAKPOINT|EXECUTABLE|PLATLIBDIR|USERBASE|WARNINGS)"
+    r"|PERL5(LIB|OPT)|RUBY(LIB|OPT)|NODE_(OPTIONS|PATH))",
+    re.IGNORECASE,
+)
+
+
+def why_refused(variable: str) -> str | None:
+    """Why an agent passes no variable of this name to a process; None if it does. The server refuses the same."""
+    if _SET_BY_AGENT.fullmatch(variable):
+        return "is set by the agent"
+    if _HOOKS.fullmatch(variable):
+        return "changes how programs are loaded"
+    return None
 
 
 # --- heartbeat ---------------------------------------------------------------------------------------------

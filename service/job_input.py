@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
+from agents.protocol import why_refused
 from scheduler.spec.issues import FieldIssue, SpecError, show
 from scheduler.spec.job import JobDocument, parse_job
 from scheduler.spec.support import unsupported
@@ -37,6 +38,9 @@ def parse(document: dict[str, Any], principal: Principal, *, max_grace_s: float)
     issues = unsupported(job)
     if issues:
         raise refusal(issues, code=UNSUPPORTED)
+    refused = list(_refused_variables(job))
+    if refused:
+        raise refusal(refused)
     if job.stop.grace > max_grace_s:
         expected = f"at most {max_grace_s:g} seconds (BACE_MAX_STOP_GRACE_S of this server)"
         raise refusal([FieldIssue("/stop/grace", job.stop.grace, expected)])
@@ -56,6 +60,15 @@ def check_regions(job: JobDocument, regions: Iterable[str]) -> None:
     ]
     if issues:
         raise refusal(issues)
+
+
+def _refused_variables(job: JobDocument) -> Iterator[FieldIssue]:
+    """Variables that every agent would refuse to pass: told now, not when the job starts."""
+    for section, names in (("env", job.run.env or {}), ("secrets", job.run.secrets or {})):
+        for name in names:
+            why = why_refused(name)
+            if why:
+                yield FieldIssue(f"/run/{section}/{name}", name, f"another name: it {why}")
 
 
 def refusal(issues: Iterable[FieldIssue], code: str = "invalid") -> InvalidInputError:

@@ -11,7 +11,7 @@ from scheduler.job import Elasticity, JobState
 from service import topics
 from service.access import Principal
 from service.capacity import used_by_node
-from service.db.control_queries import live_processes_on
+from service.db.agent_queries import live_processes_on
 from service.db.records import AgentRecord, NodeRecord
 from service.db.repositories import cluster, jobs
 from service.db.scope import EVERYTHING

@@ -34,7 +34,7 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("POST", "/v1/plans"): _SUBMIT,
         ("GET", "/v1/allocations"): _READ,
         ("GET", "/v1/events"): _READ,
-        ("GET", "/v1/nodes"): _READ,
+        ("GET", "/v1/nodes"): _READ | _AGENT,
         ("GET", "/v1/nodes/{node_id}"): _READ,
         ("POST", "/v1/nodes/{node_id}/cordon"): _ADMIN,
         ("POST", "/v1/nodes/{node_id}/uncordon"): _ADMIN,
