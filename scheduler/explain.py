@@ -109,7 +109,7 @@ def explain(snapshot: Snapshot, config: PolicyConfig, job_id: str) -> Explanatio
 
 
 def _verdict(case: _Case, region: str) -> RegionVerdict:
-    """Filtered, or too few free GPUs, or links to the other regions with room that are too narrow."""
+    """Filtered, or too few free GPUs, or links to all other regions with room that are too narrow."""
     demand, world = case.demand, case.world
     for name, why in demand.filtered:
         if name == region:
@@ -128,10 +128,11 @@ def _verdict(case: _Case, region: str) -> RegionVerdict:
         return RegionVerdict(region, free, stages, (reason,))
     reasons: list[Reason] = []
     if stages < least and demand.candidates:
-        need = demand.candidates[0].stage_counts.need_bps[0]
+        need = case.policy.need_bps(demand.candidates[0])
         roomy = sorted({offer.region for offer in world.offers(demand, demand.candidates[0])} - {region})
-        lacks = (lack_of_bandwidth(world.residual, region, other, need) for other in roomy)
-        reasons = [lack for lack in lacks if lack is not None]
+        lacks = [lack_of_bandwidth(world.residual, region, other, need) for other in roomy]
+        if None not in lacks:  # else it can be joined with one of them
+            reasons = [lack for lack in lacks if lack is not None]
     return RegionVerdict(region, free, stages, tuple(reasons))
 
 
@@ -198,8 +199,8 @@ def _wider_link(case: _Case) -> Iterator[str]:
     if not case.policy.crosses_regions:
         return
     for candidate in case.demand.candidates:
-        need = candidate.stage_counts.need_bps[0]
-        for lack in narrow_links(case.demand, candidate, case.world):
+        need = case.policy.need_bps(candidate)
+        for lack in narrow_links(case.demand, candidate, case.world, need):
             if lack.link is None or lack.code is ReasonCode.NO_LINK:
                 continue
             a, b = lack.link

@@ -51,6 +51,7 @@ _ALL = (
         baselines.place_cr_lcf,
         baselines.could_ever_cross,
         crosses_regions=True,
+        need_bps=baselines.least_need,
     ),
     QueuePolicy(
         "cr-ldf",
@@ -59,6 +60,7 @@ _ALL = (
         baselines.place_cr_ldf,
         baselines.could_ever_cross,
         crosses_regions=True,
+        need_bps=baselines.least_need,
     ),
     QueuePolicy(
         "bace",

@@ -2,18 +2,21 @@
 
 All cap a job at K* as BACE-Pipe does. Of a region with several GPU types they use one. A cut of the CR policies
 is granted what it needs or what there is (they do not ask whether that keeps up), but not less than a tenth of
-what it needs: `LEAST_SHARE` is ours, and spares them chains that would never end.
+what it needs: `LEAST_PART` is ours, and spares them chains that would never end. Two cuts of one region that cannot
+both have what they need get half of its up- and downlink each: the slower of the two sets the pace.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from scheduler.allocator import Offer, Share
+from scheduler.evaluate import Evaluation
 from scheduler.network import Bandwidth, Residual
 from scheduler.options import Candidate, Demand
 from scheduler.pathfinder import find_path
@@ -26,8 +29,8 @@ from scheduler.policies.proposal import (
 )
 from scheduler.policies.world import World
 
-LEAST_SHARE: Final = 0.1
-"""Of what a cut needs, the least that the CR policies accept."""
+LEAST_PART: Final = 10
+"""One part in so many of what a cut needs is the least that the CR policies accept."""
 
 Taste = Callable[[Offer], tuple[object, ...]]
 """Sort key of offers: the first is liked best."""
@@ -38,9 +41,10 @@ def cheapest(offer: Offer) -> tuple[object, ...]:
     return (*offer.rate.key, -offer.slots, offer.pool)
 
 
-def most_free(offer: Offer) -> tuple[object, ...]:
-    """Free slots, then the price, then the name."""
-    return (-offer.slots, *offer.rate.key, offer.pool)
+def most_free(world: World) -> Taste:
+    """Free GPUs, whether or not they make whole stages; then the price, then the name."""
+    free_gpus = world.residual.free_gpus
+    return lambda offer: (-free_gpus(offer.pool), *offer.rate.key, offer.pool)
 
 
 def place_lcf(demand: Demand, world: World) -> Proposal | None:
@@ -50,7 +54,7 @@ def place_lcf(demand: Demand, world: World) -> Proposal | None:
 
 def place_ldf(demand: Demand, world: World) -> Proposal | None:
     """The region with the most free GPUs."""
-    return _place_alone(demand, world, most_free, "the region with the most free GPUs")
+    return _place_alone(demand, world, most_free(world), "the region with the most free GPUs")
 
 
 def _place_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Proposal | None:
@@ -98,30 +102,47 @@ def _by_price(offers: Sequence[Offer], _wanted: int, _width: Mapping[Offer, Band
 
 
 def _by_capacity(offers: Sequence[Offer], wanted: int, width: Mapping[Offer, Bandwidth]) -> list[Offer]:
-    return sorted(offers, key=lambda each: (-min(wanted, each.slots), -width[each], most_free(each)))
+    return sorted(
+        offers, key=lambda each: (-min(wanted, each.slots), -width[each], *each.rate.key, each.pool)
+    )
 
 
 def _place_across(demand: Demand, world: World, following: Following, praise: str) -> Proposal | None:
-    """The first chain in order of taste that holds the job; a region that cannot be joined is left out."""
+    """The first chain in order of taste that holds the job; a region that cannot be joined is left out.
+
+    Regions are joined for K* stages; where no such chain holds the job, for as few as it can run with.
+    """
     for candidate in _single_types(demand):
         offers = world.offers(demand, candidate)
-        for start in following(offers, candidate.most, dict.fromkeys(offers, math.inf)):
-            chain = _chain(demand, candidate, world, offers, start, following)
-            index = min(candidate.cap, candidate.stage_counts.index(sum(offer.slots for offer in chain)))
-            if index < 0:
-                continue
-            shares = _fill(chain, candidate.stage_counts.counts[index])
-            evaluation = world.place(
-                demand, shares, lambda crossings, need: _grant(world.residual, crossings, need)
-            )
-            if evaluation is not None:
-                why = sentence(
-                    stages_sentence(candidate, evaluation),
-                    f"over {evaluation.placement.describe()}: {praise}",
-                    cuts_sentence(evaluation),
-                    prices_sentence(world, evaluation.placement.regions),
-                )
-                return Proposal(evaluation, why)
+        widest = sorted((offer.slots for offer in offers), reverse=True)[: demand.max_regions]
+        if sum(widest) < candidate.stage_counts.floor:
+            continue
+        needs = candidate.stage_counts.need_bps
+        for need in dict.fromkeys((needs[candidate.cap], needs[0])):
+            for start in following(offers, candidate.most, dict.fromkeys(offers, math.inf)):
+                chain = _chain(demand, candidate, world, offers, start, following, need)
+                evaluation = _placed(demand, candidate, world, chain)
+                if evaluation is not None:
+                    why = sentence(
+                        stages_sentence(candidate, evaluation),
+                        f"over {evaluation.placement.describe()}: {praise}",
+                        cuts_sentence(evaluation),
+                        prices_sentence(world, evaluation.placement.regions),
+                    )
+                    return Proposal(evaluation, why)
+    return None
+
+
+def _placed(demand: Demand, candidate: Candidate, world: World, chain: Sequence[Offer]) -> Evaluation | None:
+    """As many stages on the chain as its slots and the least part of every cut allow; None below the least."""
+    room = candidate.stage_counts.index(sum(offer.slots for offer in chain))
+    for index in range(min(candidate.cap, room), -1, -1):
+        shares = _fill(chain, candidate.stage_counts.counts[index])
+        evaluation = world.place(
+            demand, shares, lambda crossings, need: _grant(world.residual, crossings, need)
+        )
+        if evaluation is not None:
+            return evaluation
     return None
 
 
@@ -132,9 +153,9 @@ def _chain(
     offers: Sequence[Offer],
     start: Offer,
     following: Following,
+    need: int,
 ) -> list[Offer]:
-    """Regions one after the other, until there is room for K* stages."""
-    need = candidate.stage_counts.need_bps[candidate.cap]
+    """Regions one after the other, until there is room for K* stages; each over a cut that needs so much."""
     chain = [start]
     while len(chain) < demand.max_regions:
         wanted = candidate.most - sum(offer.slots for offer in chain)
@@ -165,31 +186,39 @@ def _fill(chain: Sequence[Offer], stages: int) -> tuple[Share, ...]:
 
 
 def _grant(residual: Residual, crossings: Sequence[tuple[str, str]], need: int) -> list[int] | None:
-    """For each cut in turn what it needs, or what the cuts before it leave; None below the least share."""
-    used: dict[str, int] = {}
+    """For each cut what it needs, or what its link and its share of both ends have; None below the least part."""
+    cuts = Counter(region for crossing in crossings for region in crossing)
     granted = []
     for a, b in crossings:
-        left = min(
-            need,
-            residual.own_pair_bps(a, b),
-            residual.access_bps(a) - used.get(a, 0),
-            residual.access_bps(b) - used.get(b, 0),
+        here = int(
+            min(
+                need,
+                residual.own_pair_bps(a, b),
+                residual.access_bps(a) / cuts[a],
+                residual.access_bps(b) / cuts[b],
+            )
         )
-        if left < max(1, LEAST_SHARE * need):
+        if here < least_grant(need):
             return None
-        here = int(left)
         granted.append(here)
-        for region in (a, b):
-            used[region] = used.get(region, 0) + here
     return granted
+
+
+def least_grant(need_bps: int) -> int:
+    """The least that the CR policies accept for a cut that needs so much, in whole bits per second."""
+    return max(1, -(-need_bps // LEAST_PART))
+
+
+def least_need(candidate: Candidate) -> int:
+    """The least that a cut must get for the CR policies to start the job at all."""
+    return least_grant(candidate.stage_counts.need_bps[0])
 
 
 def could_ever_cross(demand: Demand, world: World) -> bool:
     """Whether some chain would hold the job in whatever order prices may put the regions, on what is free there."""
     for candidate in _single_types(demand):
         counts = candidate.stage_counts
-        needs = tuple(max(1, math.ceil(LEAST_SHARE * need)) for need in counts.need_bps)
-        eased = replace(counts, need_bps=needs)
+        eased = replace(counts, need_bps=tuple(map(least_grant, counts.need_bps)))
         offers = world.offers(demand, candidate)
         if find_path(eased, candidate.cap, demand.max_regions, offers, world.residual, world.seed):
             return True

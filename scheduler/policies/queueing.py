@@ -10,7 +10,7 @@ from scheduler.network import Residual
 from scheduler.options import Demand, Demands
 from scheduler.plan import Decision, Hold, Plan, Reject, Start
 from scheduler.policies.proposal import Proposal
-from scheduler.policies.verdicts import held_reasons, never_reasons
+from scheduler.policies.verdicts import NeedBps, held_reasons, never_reasons, to_keep_up
 from scheduler.policies.world import World
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import Snapshot, WaitingJob
@@ -27,7 +27,8 @@ class QueuePolicy:
 
     `order` sorts the queue, `place` finds a placement on what is free; `could_ever` tells, by the truth of what
     it returns on an empty cluster, whether it ever could. `crosses_regions` is false where a job must stand in
-    one region. `as_named` caps K at the stages that the job names.
+    one region. `as_named` caps K at the stages that the job names. `need_bps` is the least that a cut must get for
+    the policy to join two regions.
     """
 
     name: str
@@ -37,6 +38,7 @@ class QueuePolicy:
     could_ever: Callable[[Demand, World], object]
     crosses_regions: bool
     as_named: bool = False
+    need_bps: NeedBps = to_keep_up
 
     def decide(self, snapshot: Snapshot, *, strict: bool, seed: int) -> Plan:
         """A decision for every waiting job. `strict`: behind the first job that must wait, nobody starts."""
@@ -104,7 +106,9 @@ class QueueRound:
         """Why the job waits, with what it lacks; the first is the nearest cause."""
         if not self.capacity:
             return (Reason(ReasonCode.NO_CAPACITY_YET, "no node with schedulable GPUs has joined yet"),)
-        lacking = held_reasons(demand, self.world, crosses_regions=self.policy.crosses_regions)
+        lacking = held_reasons(
+            demand, self.world, self.policy.need_bps, crosses_regions=self.policy.crosses_regions
+        )
         if self._never_on_cluster(job, demand):
             gone = (
                 "it has run before, but the nodes that are here now could not hold it even if all were free"

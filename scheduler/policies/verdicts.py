@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from scheduler.allocator import Offer
@@ -16,6 +16,14 @@ from scheduler.profile import USABLE_MEMORY, Workload, least_window, stage_profi
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.units import format_bandwidth, format_bytes
 
+NeedBps = Callable[[Candidate], int]
+"""The least that a cut must get for a policy to join two regions, in whole bits per second."""
+
+
+def to_keep_up(candidate: Candidate) -> int:
+    """What a cut needs in order not to set the pace of the least number of stages."""
+    return candidate.stage_counts.need_bps[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
@@ -27,11 +35,14 @@ class Shortage:
     room: int
     """Stages that as many regions as the job may use hold together, whatever joins them."""
     joined: int
-    """Stages that the longest chain holds whose links keep up with the least number of stages."""
+    """Stages that the longest chain found holds whose links have the least that the policy accepts; the least number
+    that is needed where there is a chain for it, found by the policy or not."""
 
 
-def shortage(demand: Demand, candidate: Candidate, world: World, *, crosses_regions: bool) -> Shortage:
-    """Measures what is free now against the least that the candidate needs."""
+def shortage(
+    demand: Demand, candidate: Candidate, world: World, need: int, *, crosses_regions: bool
+) -> Shortage:
+    """Measures what is free now against the least that the candidate needs, `need` being that of a cut."""
     offers = world.offers(demand, candidate)
     alone = min(offers, key=lambda each: (-each.slots, each.pool), default=None)
     slots: dict[str, int] = {}
@@ -40,23 +51,31 @@ def shortage(demand: Demand, candidate: Candidate, world: World, *, crosses_regi
     room = sum(sorted(slots.values(), reverse=True)[: demand.max_regions])
     joined = alone.slots if alone else 0
     if crosses_regions and alone:
-        # The same growth, asked for any number of stages at the bandwidth that the least number needs.
+        # The same growth, asked for any number of stages at that bandwidth; then the search, for all of them.
         floor = candidate.stage_counts.floor
-        need = candidate.stage_counts.need_bps[0]
-        eased = StageCounts((), tuple(range(1, floor + 1)), (0.0,) * floor, (need,) * floor)
-        path = find_path(eased, floor - 1, demand.max_regions, offers, world.residual, world.seed)
-        joined = path.stages if path else 0
+        for counts in (tuple(range(1, floor + 1)), (floor,)):
+            if joined < floor <= room:
+                eased = StageCounts((), counts, (0.0,) * len(counts), (need,) * len(counts))
+                path = find_path(
+                    eased, len(counts) - 1, demand.max_regions, offers, world.residual, world.seed
+                )
+                joined = max(joined, path.stages if path else 0)
     return Shortage(candidate, alone, room, joined)
 
 
-def held_reasons(demand: Demand, world: World, *, crosses_regions: bool) -> tuple[Reason, ...]:
+def held_reasons(
+    demand: Demand, world: World, need_bps: NeedBps, *, crosses_regions: bool
+) -> tuple[Reason, ...]:
     """Why the job cannot start on what is free now; never empty."""
     if not demand.candidates:
         return tuple(filtered_reasons(demand)) or (
             too_small(demand, world.residual.topology, crosses_regions),
         )
     nearest = min(
-        (shortage(demand, each, world, crosses_regions=crosses_regions) for each in demand.candidates),
+        (
+            shortage(demand, each, world, need_bps(each), crosses_regions=crosses_regions)
+            for each in demand.candidates
+        ),
         key=lambda each: each.candidate.stage_counts.floor - each.joined,
     )
     floor, size = nearest.candidate.stage_counts.floor, demand.gpus_per_stage
@@ -82,18 +101,25 @@ def held_reasons(demand: Demand, world: World, *, crosses_regions: bool) -> tupl
                 available=nearest.room * size,
             ),
         )
+    if nearest.joined >= floor:
+        elsewhere = (
+            f"needs {asked}; there is a chain of regions that holds them now, but not in the order in which "
+            "this policy takes regions and GPU types"
+        )
+        return (Reason(ReasonCode.CHAIN_TOO_SHORT, elsewhere, needed=floor),)
+    need = need_bps(nearest.candidate)
     short = Reason(
         ReasonCode.CHAIN_TOO_SHORT,
-        f"needs {asked}; the longest chain of regions whose links keep up holds {nearest.joined}",
+        f"needs {asked}; the longest chain of regions found over links with {format_bandwidth(need)} for a cut holds "
+        f"{nearest.joined}",
         needed=floor,
         available=nearest.joined,
     )
-    return (short, *narrow_links(demand, nearest.candidate, world)[:1])
+    return (short, *narrow_links(demand, nearest.candidate, world, need)[:1])
 
 
-def narrow_links(demand: Demand, candidate: Candidate, world: World) -> tuple[Reason, ...]:
+def narrow_links(demand: Demand, candidate: Candidate, world: World, need: int) -> tuple[Reason, ...]:
     """The links between regions with free slots that lack what a cut needs, the widest of them first."""
-    need = candidate.stage_counts.need_bps[0]
     regions = sorted({offer.region for offer in world.offers(demand, candidate)})
     found: list[tuple[float, LinkKey, Reason]] = []
     for a in regions:

@@ -4,7 +4,7 @@ from scheduler.check import check_plan
 from scheduler.plan import Hold, Reject, Start
 from scheduler.policies import POLICIES, PolicyConfig, decide
 from scheduler.reasons import ReasonCode
-from tests.worlds import both_ways, cluster, job, snapshot
+from tests.worlds import both_ways, cluster, job, region, runs, snapshot
 
 WORLD = cluster(
     {"cheap": 4, "large": 6, "mid": 5},
@@ -34,6 +34,12 @@ def test_ldf_and_fifo_take_the_region_with_the_most_free_gpus():
     assert chain("ldf") == chain("fifo") == "large:4"
 
 
+def test_ldf_and_fifo_count_free_gpus_and_not_whole_stages():
+    world = cluster({"more": 7, "less": 6})  # three stages of two GPUs in both
+    for name in ("ldf", "fifo"):
+        assert chain(name, job(tensor=2), world, {"more": 0.3, "less": 0.1}) == "more:3"
+
+
 def test_cr_lcf_goes_through_the_regions_by_price():
     assert chain("cr-lcf") == "cheap:4>mid:4"
 
@@ -59,6 +65,50 @@ def test_cross_region_policies_accept_a_link_that_does_not_keep_up_but_not_less_
     assert isinstance(decide(snap, PolicyConfig("bace")).decisions[0], Reject)
     dead = cluster({"a": 4, "b": 4}, both_ways(("a", "b", 0.7)))
     assert isinstance(decide(snapshot(dead, waiting), PolicyConfig("cr-lcf")).decisions[0], Reject)
+
+
+def test_a_region_inside_a_chain_shares_its_uplink_between_its_two_cuts():
+    world = cluster({"a": 3, "b": 3, "c": 3}, both_ways(("a", "b", 20), ("b", "c", 20)), [region("b", up=8)])
+    for name in ("cr-lcf", "cr-ldf"):
+        snap = snapshot(world, job(stages=(8, 8)))  # each cut needs 8 bit/s, all that b has
+        (start,) = decide(snap, PolicyConfig(name)).starts
+        assert [cut.bandwidth_bps for cut in start.placement.cuts] == [4, 4]
+
+
+def test_cross_region_policies_start_with_fewer_stages_where_links_are_too_narrow_for_all():
+    # Three stages need c, whose link has a tenth of what three need but not of what K* = 4 do.
+    world = cluster({"a": 1, "b": 1, "c": 2}, both_ways(("a", "b", 40), ("b", "c", 3)))
+    for name in ("cr-lcf", "cr-ldf"):
+        snap = snapshot(world, job(layers=4, stages=(3, 4), activation_bits=80))
+        (start,) = decide(snap, PolicyConfig(name)).starts
+        assert start.placement.stages == 3
+
+
+def test_a_held_cross_region_job_is_told_the_bandwidth_that_its_policy_asks_for():
+    world = cluster({"a": 8, "b": 8}, both_ways(("a", "b", 82)))
+    other = job("r", stages=(8, 8), activation_bits=80)
+    (start,) = decide(snapshot(cluster({"a": 4, "b": 4}, world.links.values()), other), PolicyConfig()).starts
+    assert start.placement.cuts[0].bandwidth_bps == 80
+    waiting = job(stages=(8, 8), activation_bits=80)
+    for name, needed in (("cr-lcf", 8), ("cr-ldf", 8), ("bace", 80)):
+        snap = snapshot(world, waiting, running=[runs(other, start.placement)])
+        (decision,) = decide(snap, PolicyConfig(name)).decisions
+        assert isinstance(decision, Hold)
+        lack = decision.reasons[1]
+        assert (lack.code, lack.needed, lack.available) == (ReasonCode.LINK_BANDWIDTH_EXHAUSTED, needed, 2)
+
+
+def test_where_only_the_order_of_the_policy_is_in_the_way_it_says_so():
+    # The longest chain is p > q > m > r > s; by price, everybody who comes to m turns off into x.
+    links = both_ways(*((a, b, 99) for a, b in ("pq", "qm", "mr", "rs", "mx")))
+    world = cluster(dict.fromkeys("pqmrsx", 1), links)
+    prices = {**dict.fromkeys("pqmrs", 0.2), "x": 0.1}
+    (decision,) = decide(snapshot(world, job(stages=(5, 5)), prices=prices), PolicyConfig("cr-lcf")).decisions
+    assert isinstance(decision, Hold)
+    (reason,) = decision.reasons
+    assert reason.code is ReasonCode.CHAIN_TOO_SHORT
+    assert "order" in reason.detail
+    assert reason.available is None
 
 
 def test_a_job_larger_than_any_region_is_refused_by_the_single_region_policies_only():

@@ -90,6 +90,17 @@ def test_the_bandwidth_that_is_missing_is_told():
     assert verdicts(told)["a"] == [ReasonCode.LINK_BANDWIDTH_EXHAUSTED]
 
 
+def test_a_region_that_can_be_joined_over_one_link_is_not_blamed_for_another():
+    links = both_ways(("a", "b", 9), ("a", "c", 1), ("b", "c", 1))
+    world = cluster({"a": 2, "b": 2, "c": 2}, links)
+    first = job("r", stages=(1, 1))
+    running = [runs(first, placed(cluster({"c": 1}), first))]
+    waiting = job(layers=6, stages=(5, 6))
+    told = explain(snapshot(world, waiting, running=running), PolicyConfig("bace"), "j")
+    assert verdicts(told)["a"] == verdicts(told)["b"] == []
+    assert verdicts(told)["c"] == [ReasonCode.LINK_BANDWIDTH_EXHAUSTED] * 2
+
+
 def test_a_rule_that_keeps_a_free_region_out_is_told():
     waiting = job(stages=(4, 4), placement=PlacementRule(regions=("a",)))
     running = [runs(job("r"), placed(cluster({"a": 4}), job("r", stages=(4, 4))))]
