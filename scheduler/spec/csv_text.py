@@ -66,7 +66,9 @@ def read_csv(path: Path) -> CsvTable:
             content = path.read_bytes()
         return parse_csv(content.decode("utf-8-sig"), str(path))
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SpecError([FieldIssue("", str(error), "a readable CSV file in UTF-8")], str(path)) from error
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        expected = f"a CSV file in UTF-8 that can be read ({why})"
+        raise SpecError([FieldIssue("", path.name, expected)], str(path)) from error
 
 
 def parse_csv(text: str, source: str) -> CsvTable:

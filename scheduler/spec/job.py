@@ -6,6 +6,7 @@ would be right). What is legal here but cannot be honoured yet is `scheduler.spe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -168,10 +169,10 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
         if most is not None and most > layers:
             expected = f"at most {layers} stages: the model has {layers} layers and they are whole"
             issues.append(FieldIssue("/parallelism/stages", job.parallelism.stages, expected))
-    if job.parallelism.tensor * job.parallelism.data < 1:
-        issues.append(
-            FieldIssue("/parallelism/data", job.parallelism.data, "tensor × data of at least one GPU")
-        )
+    gpus = job.parallelism.tensor * job.parallelism.data
+    if round(gpus) < 1 or not math.isclose(gpus, round(gpus), rel_tol=1e-9):
+        expected = "tensor × data a whole number of GPUs, at least one GPU"
+        issues.append(FieldIssue("/parallelism/data", job.parallelism.data, expected))
     if job.profile is not None and set(job.profile.forward_s) != set(job.profile.backward_s):
         expected = f"the GPU types of forward_s: {', '.join(sorted(job.profile.forward_s))}"
         issues.append(FieldIssue("/profile/backward_s", sorted(job.profile.backward_s), expected))

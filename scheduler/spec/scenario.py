@@ -145,8 +145,9 @@ class _Reader:
         try:
             return work()
         except SpecError as error:
-            for line, issue in zip(error.lines(), error.issues, strict=True):
-                self.issue(at, issue.value, f"{issue.expected} ({line})")
+            for issue in error.issues:
+                line = "" if issue.line is None else f":{issue.line}: {issue.field}"
+                self.issue(at, issue.value, f"{issue.expected} ({error.source}{line})")
         except InvalidValueError as error:
             self.issue(at, error.value, f"{error.expected} ({error.field})")
         return None

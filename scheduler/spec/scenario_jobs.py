@@ -65,7 +65,7 @@ def read_jobs(
         return _listed(value, training, regions, sink)
     if isinstance(value, dict) and "trace" in value:
         section = sink.section(TraceJobsSection, value, ("jobs",))
-        return None if section is None else TraceFile(sink.resolve(section.trace), section)
+        return None if section is None else _trace_file(section, sink)
     if isinstance(value, dict) and "generator" in value:
         generated = sink.section(GeneratedJobsSection, value, ("jobs",))
         if generated is not None:
@@ -73,6 +73,15 @@ def read_jobs(
         return generated
     sink.issue(("jobs",), value, "a list of jobs, or a mapping with trace or generator")
     return None
+
+
+def _trace_file(section: TraceJobsSection, sink: IssueSink) -> TraceFile | None:
+    """Its rows are read when the replay begins; that it is there shows now."""
+    path = sink.resolve(section.trace)
+    if not path.is_file():
+        sink.issue(("jobs", "trace"), section.trace, f"a trace file that is there ({path} is no file)")
+        return None
+    return TraceFile(path, section)
 
 
 class _Submission(Section):

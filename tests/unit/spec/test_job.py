@@ -135,6 +135,7 @@ def test_stages_are_auto_a_number_or_a_range(stages: object, bounds: object) -> 
         ({"parallelism": {"data": float("nan")}}, "/parallelism/data", "finite"),
         ({"parallelism": {"data": float("inf")}}, "/parallelism/data", "finite"),
         ({"parallelism": {"data": 0.25}}, "/parallelism/data", "at least one GPU"),
+        ({"parallelism": {"data": 1.4}}, "/parallelism/data", "whole number of GPUs"),
         ({"placement": {"regions": ["a/../b"]}}, "/placement/regions/0", "matches"),
         ({"placement": {"regions": ["x"] * 65}}, "/placement/regions", "at most 64"),
         ({"data": [{"uri": "s3://a/../b", "size": 1}]}, "/data/0/uri", "without `..`"),

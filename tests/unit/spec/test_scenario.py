@@ -83,7 +83,12 @@ def test_a_scenario_becomes_a_scaled_cluster_with_prices_and_jobs(folder: Path) 
         ("{usd_per_kwh: 0.27}", "{}", 5, "exactly one of"),
         ("usd_per_kwh: 0.27", "usd_per_kwh: 0.27, known: real-time", 5, "regions.0.price.known"),
         ("column: z", "column: y", 6, "expected one of the columns timestamp_utc, z"),
-        ("csv: prices.csv", "csv: none.csv", 6, "none.csv"),
+        (
+            "csv: prices.csv",
+            "csv: none.csv",
+            6,
+            "regions.1.price.csv: 'none.csv' is not valid: expected a CSV",
+        ),
         (", known: real-time", "", 6, "known is required with csv"),
         ("name: r2", "name: r1", 6, "every region once"),
         ("speed", "fast", 8, "expected one of the columns src, dst, speed, rtt_ms"),
@@ -115,6 +120,18 @@ def test_a_bad_row_of_an_input_is_named_with_its_file(folder: Path) -> None:
         load_scenario(folder / "scenario.yaml")
     assert f"{folder / 'prices.csv'}:3: timestamp_utc" in str(caught.value)
     assert "a gap of 2 hours" in str(caught.value)
+
+
+def test_a_trace_that_is_not_there_is_named_as_the_scenario_names_it(folder: Path) -> None:
+    text, _, rest = SCENARIO.partition("jobs:")
+    after = rest[rest.index("\ntraining:") :]
+    (folder / "scenario.yaml").write_text(f"{text}jobs: {{trace: ../none.csv}}{after}")
+    with pytest.raises(SpecError) as caught:
+        load_scenario(folder / "scenario.yaml")
+    (message,) = caught.value.lines()
+    assert message.startswith(
+        f"{folder / 'scenario.yaml'}:9: jobs.trace: '../none.csv' is not valid: expected"
+    )
 
 
 def test_issues_of_several_sections_come_together(folder: Path) -> None:

@@ -30,7 +30,7 @@ COMMAND = {"command": ["python", "train.py"]}
         ({"run": COMMAND, "elasticity": "resize"}, "/elasticity"),
         ({"checkpoint": {"uri": "s3://bucket"}}, "/checkpoint/uri"),
         ({"parallelism": {"tensor": 2}}, "/parallelism/tensor"),
-        ({"parallelism": {"data": 1.5}}, "/parallelism/data"),
+        ({"parallelism": {"tensor": 2, "data": 1.5}}, "/parallelism/data"),
         ({"training": {"steps": 1, "dtype": "fp16"}}, "/training/dtype"),
         ({"model": {"preset": "gpt-3 1.3b"}}, "/model/gated_mlp"),
     ],
