@@ -21,8 +21,8 @@ from scheduler.cluster import PoolKey
 
 SOLVER_LIMIT: Final = 2.0
 """Deterministic time of one solve (about as many seconds): the same amount of work on every machine."""
-_RATE_UNIT: Final = 10**12
-"""Prices reach the solver as whole numbers of this part of a dollar."""
+_RATE_PARTS: Final = 10**12
+"""Prices reach the solver as whole numbers of this part of the largest of them: sums over stages fit in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,7 @@ def solver_for(seed: int) -> cp_model.CpSolver:
 
 def _whole_weights(rates: Sequence[Rate], stages: int) -> list[int]:
     """The rates as whole numbers for the solver; one stage at an unknown price outweighs all known prices."""
-    whole = [0 if rate.unknown else round(rate.usd_per_hour * _RATE_UNIT) for rate in rates]
-    beyond = 2 * stages * max(1, *map(abs, whole), 1)
+    largest = max((abs(rate.usd_per_hour) for rate in rates if not rate.unknown), default=0.0) or 1.0
+    whole = [0 if rate.unknown else round(rate.usd_per_hour / largest * _RATE_PARTS) for rate in rates]
+    beyond = 2 * stages * _RATE_PARTS
     return [beyond if rate.unknown else weight for rate, weight in zip(rates, whole, strict=True)]

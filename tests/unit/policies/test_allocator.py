@@ -53,6 +53,12 @@ def test_the_greedy_costs_what_the_optimum_costs(seed):
     assert cost_of(greedy, rates(chain))[1] == pytest.approx(cost_of(exact, rates(chain))[1], abs=1e-9)
 
 
+def test_the_solver_bears_any_legal_price():
+    chain = [offer("a", 40, 1e6), offer("b", 40, None), offer("c", 60, 2e6)]
+    expected = ((("a", "g"), 40), (("b", "g"), 1), (("c", "g"), 39))
+    assert by_price(chain, 80) == by_solver(chain, 80, seed=0) == expected
+
+
 def test_of_two_types_in_a_region_the_cheaper_takes_what_it_can():
     chain = [offer("a", 3, 0.5, "big"), offer("a", 3, 0.2, "small"), offer("b", 4, 0.4)]
     assert by_solver(chain, 6, seed=0) == ((("a", "small"), 3), (("b", "g"), 3))
