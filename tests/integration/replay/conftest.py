@@ -38,3 +38,19 @@ def checker() -> Callable[[Path, Path], list[str]]:
     spec.loader.exec_module(module)
     check: Callable[[Path, Path], list[str]] = module.check
     return check
+
+
+@pytest.fixture
+def make_listed(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a scenario of one region and one listed job; the argument ends its `training`."""
+
+    def write(training: str) -> Path:
+        path = tmp_path / "listed.yaml"
+        path.write_text(
+            "start: 2026-01-01T00:00:00Z\n"
+            "regions: [{name: r1, gpus: {A100-80G: 8}, price: {usd_per_kwh: 0.2}}]\n"
+            f"jobs: [{{name: a, model: {{preset: llama-2-7b}}, training: {{{training}}}]\n"
+        )
+        return path
+
+    return write

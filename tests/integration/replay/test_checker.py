@@ -58,6 +58,17 @@ def test_every_policy_on_the_real_kalos_trace_is_right(
         assert checker(path, tmp_path / "out" / name) == []
 
 
+def test_steps_are_those_that_a_listed_job_really_has(
+    make_listed: Callable[..., Path], checker: Check
+) -> None:
+    path = make_listed("steps: 7}, actual_steps: 9")
+    out = path.parent / "out"
+    run_policies(load_scenario(path), [PolicyConfig(name="bace")], out, lambda *_: None, processes=1)
+    assert checker(path, out / "bace") == []
+    make_listed("steps: 9}, actual_steps: 7")
+    assert checker(path, out / "bace") == ["job a: steps is told as 9, recomputed as 7"]
+
+
 def edit(path: Path, change: Callable[[Rows], None]) -> None:
     """Changes the rows of a CSV file in place."""
     with path.open(newline="", encoding="utf-8") as file:
