@@ -71,10 +71,12 @@ class Candidate:
     pools: tuple[PoolKey, ...]
     """Every pool of these types in the regions that the job may use, by region and type."""
     cap: int
+    as_named: bool = False
+    """Whether it is the stages that the job names that bound `cap`, not K*."""
 
     @property
     def most(self) -> int:
-        """K*: what no policy goes beyond."""
+        """What no policy goes beyond: K*, or the stages that the job names."""
         return self.stage_counts.counts[self.cap]
 
 
@@ -288,9 +290,10 @@ def _candidates(
         cap = k_star(counts, usable, size, topology, max_regions)
         if cap is None:
             continue
+        named = cap
         if as_named and spec.parallelism.named_stages is not None:
-            cap = min(cap, max(0, counts.index(spec.parallelism.named_stages)))
-        yield Candidate(counts, usable, cap)
+            named = min(cap, max(0, counts.index(spec.parallelism.named_stages)))
+        yield Candidate(counts, usable, named, as_named=named < cap)
 
 
 def _holds_a_stage(spec: JobSpec, gpu: GpuType) -> bool:

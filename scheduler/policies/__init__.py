@@ -69,6 +69,7 @@ _ALL = (
         bace.place,
         bace.place,
         crosses_regions=True,
+        mixes_gpu_types=True,
     ),
     QueuePolicy(
         "bace-k0",
@@ -77,6 +78,7 @@ _ALL = (
         bace.place,
         bace.place,
         crosses_regions=True,
+        mixes_gpu_types=True,
         as_named=True,
     ),
 )

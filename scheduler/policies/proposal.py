@@ -22,6 +22,8 @@ class Proposal:
 def stages_sentence(candidate: Candidate, evaluation: Evaluation) -> str:
     """How many stages, and why not more."""
     stages = evaluation.placement.stages
+    if stages == candidate.most and candidate.as_named:
+        return f"{plural(stages, 'stage')}, the most that this policy gives to a job that names so many"
     if stages == candidate.most:
         return f"{plural(stages, 'stage')}, the most it may have on this cluster (K*)"
     return f"{plural(stages, 'stage')} of at most {candidate.most}: what can be had now"

@@ -27,8 +27,8 @@ class QueuePolicy:
 
     `order` sorts the queue, `place` finds a placement on what is free; `could_ever` tells, by the truth of what
     it returns on an empty cluster, whether it ever could. `crosses_regions` is false where a job must stand in
-    one region. `as_named` caps K at the stages that the job names. `need_bps` is the least that a cut must get for
-    the policy to join two regions.
+    one region. `as_named` caps K at the stages that the job names. `mixes_gpu_types`: stages of one job
+    may stand on several. `need_bps` is the least that a cut must get for the policy to join two regions.
     """
 
     name: str
@@ -38,6 +38,7 @@ class QueuePolicy:
     could_ever: Callable[[Demand, World], object]
     crosses_regions: bool
     as_named: bool = False
+    mixes_gpu_types: bool = False
     need_bps: NeedBps = to_keep_up
 
     def decide(self, snapshot: Snapshot, *, strict: bool, seed: int) -> Plan:
@@ -107,7 +108,11 @@ class QueueRound:
         if not self.capacity:
             return (Reason(ReasonCode.NO_CAPACITY_YET, "no node with schedulable GPUs has joined yet"),)
         lacking = held_reasons(
-            demand, self.world, self.policy.need_bps, crosses_regions=self.policy.crosses_regions
+            demand,
+            self.world,
+            self.policy.need_bps,
+            crosses_regions=self.policy.crosses_regions,
+            mixes_gpu_types=self.policy.mixes_gpu_types,
         )
         if self._never_on_cluster(job, demand):
             gone = (

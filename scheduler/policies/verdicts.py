@@ -38,6 +38,11 @@ class Shortage:
     """Stages that the longest chain found holds whose links have the least that the policy accepts; the least number
     that is needed where there is a chain for it, found by the policy or not."""
 
+    @property
+    def missing(self) -> int:
+        """Stages that cannot be joined now, of the least number."""
+        return max(0, self.candidate.stage_counts.floor - min(self.joined, self.room))
+
 
 def shortage(
     demand: Demand, candidate: Candidate, world: World, need: int, *, crosses_regions: bool
@@ -64,22 +69,23 @@ def shortage(
 
 
 def held_reasons(
-    demand: Demand, world: World, need_bps: NeedBps, *, crosses_regions: bool
+    demand: Demand, world: World, need_bps: NeedBps, *, crosses_regions: bool, mixes_gpu_types: bool
 ) -> tuple[Reason, ...]:
     """Why the job cannot start on what is free now; never empty."""
-    if not demand.candidates:
-        return tuple(filtered_reasons(demand)) or (
-            too_small(demand, world.residual.topology, crosses_regions),
+    usable = [each for each in demand.candidates if mixes_gpu_types or len(each.stage_counts.gpu_types) == 1]
+    if not usable:
+        return tuple(filtered_reasons(demand)) or never_reasons(
+            demand, world.residual.topology, crosses_regions=crosses_regions
         )
+    # One that lacks something tells more than one where only order or memory is in the way.
     nearest = min(
-        (
-            shortage(demand, each, world, need_bps(each), crosses_regions=crosses_regions)
-            for each in demand.candidates
-        ),
-        key=lambda each: each.candidate.stage_counts.floor - each.joined,
+        (shortage(demand, each, world, need_bps(each), crosses_regions=crosses_regions) for each in usable),
+        key=lambda each: (each.missing == 0, each.missing),
     )
     floor, size = nearest.candidate.stage_counts.floor, demand.gpus_per_stage
     asked = f"at least {_stages_of(floor, size)}"
+    if len(world.cluster.gpu_types) > 1:
+        asked += f" on {' or '.join(nearest.candidate.stage_counts.gpu_types)}"
     if not crosses_regions:
         best = nearest.alone
         there = f"{best.region} holds {best.slots} of them now" if best else "no region holds even one now"
@@ -101,10 +107,10 @@ def held_reasons(
                 available=nearest.room * size,
             ),
         )
-    if nearest.joined >= floor:
+    if not nearest.missing:
         elsewhere = (
-            f"needs {asked}; there is a chain of regions that holds them now, but not in the order in which "
-            "this policy takes regions and GPU types"
+            f"needs {asked}; so many GPUs are free in regions that links join, but not of the types or in the "
+            "order of regions that this policy can use"
         )
         return (Reason(ReasonCode.CHAIN_TOO_SHORT, elsewhere, needed=floor),)
     need = need_bps(nearest.candidate)
@@ -201,9 +207,8 @@ def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reas
             f"needs at least {floor * size} GPUs ({_stages_of(floor, size)} on {gpu_type}); {place}{together} "
             f"hold {plural(floor - missing, 'stage')} when all is free: {plural(missing * size, 'GPU')} too few"
         )
-    return Reason(
-        ReasonCode.NEVER_FITS, detail, needed=floor * size, available=(floor - max(0, missing)) * size
-    )
+    available = (floor - missing) * size if missing > 0 else None
+    return Reason(ReasonCode.NEVER_FITS, detail, needed=floor * size, available=available)
 
 
 def too_much_memory(demand: Demand, topology: Topology) -> Reason:

@@ -108,6 +108,9 @@ def test_no_policy_breaks_a_rule_and_everybody_who_waits_is_told_why(snap, name,
     assert check_plan(snap, plan) == ()
     held = [each for each in plan.decisions if isinstance(each, Hold)]
     assert [each.position for each in held] == list(range(1, len(held) + 1))
+    for decision in plan.decisions:
+        for reason in () if isinstance(decision, Start) else decision.reasons:
+            assert reason.needed is None or reason.available is None or reason.available < reason.needed
     if strict and held:
         first = plan.decisions.index(held[0])
         assert not any(isinstance(each, Start) for each in plan.decisions[first:])

@@ -124,7 +124,10 @@ def test_who_is_held_for_a_narrow_link_is_told_which_and_how_much_it_lacks():
 def test_bace_k0_stays_at_the_stages_that_the_job_names():
     world = cluster({"a": 8})
     assert start(snapshot(world, job(named=3))).placement.stages == 8
-    assert start(snapshot(world, job(named=3)), PolicyConfig("bace-k0")).placement.stages == 3
+    as_named = start(snapshot(world, job(named=3)), PolicyConfig("bace-k0"))
+    assert as_named.placement.stages == 3
+    assert "names" in as_named.why
+    assert "K*" not in as_named.why
 
 
 def test_placement_rules_bind():

@@ -6,7 +6,7 @@ from scheduler.errors import InvalidValueError
 from scheduler.plan import Hold, Reject, Start
 from scheduler.policies import POLICIES, PolicyConfig, decide
 from scheduler.reasons import ReasonCode
-from tests.worlds import cluster, job, runs, snapshot
+from tests.worlds import BIG, GPU, both_ways, cluster, job, runs, snapshot
 
 
 def half_full():
@@ -49,6 +49,38 @@ def test_a_job_that_has_run_before_waits_for_its_nodes_and_is_not_refused(name):
     assert isinstance(decision, Hold)
     assert decision.reasons[0].code is ReasonCode.WAITING_FOR_NODE
     assert decision.reasons[1].code is ReasonCode.NEVER_FITS
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_waiting_job_is_told_of_the_gpus_that_can_hold_it_and_not_of_others(name):
+    # Whole it fits on a big GPU only; in four stages it would fit on small ones, of which there are three.
+    world = cluster({"a": {"g": 3, "big": 1}}, gpus=[GPU, BIG])
+    heavy = job("r", weight_bytes=320, inflight_bytes=0)
+    (start,) = decide(snapshot(world, heavy), PolicyConfig(name)).starts
+    assert start.placement.segments[0].gpu_type == "big"
+    snap = snapshot(world, job(weight_bytes=320), running=[runs(heavy, start.placement)])
+    (decision,) = decide(snap, PolicyConfig(name)).decisions
+    assert isinstance(decision, Hold)
+    reason = decision.reasons[0]
+    assert (reason.code, reason.needed, reason.available) == (ReasonCode.GPUS_EXHAUSTED, 1, 0)
+    assert "on big" in reason.detail
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_job_that_has_run_before_is_told_if_the_gpus_here_are_too_small(name):
+    snap = snapshot(cluster({"a": 8}), job(weight_bytes=8000, generation=2))
+    (decision,) = decide(snap, PolicyConfig(name)).decisions
+    assert isinstance(decision, Hold)
+    codes = [reason.code for reason in decision.reasons]
+    assert codes == [ReasonCode.WAITING_FOR_NODE, ReasonCode.MEMORY_TOO_SMALL]
+
+
+def test_a_refused_job_that_only_links_keep_apart_is_not_told_a_number_that_would_do():
+    snap = snapshot(cluster({"a": 4, "b": 4}, both_ways(("a", "b", 1))), job(stages=(8, 8)))
+    (decision,) = decide(snap, PolicyConfig()).decisions
+    assert isinstance(decision, Reject)
+    assert "no chain of links" in decision.reasons[0].detail
+    assert decision.reasons[0].available is None
 
 
 def test_a_region_that_cools_down_makes_a_job_wait_and_not_refused():
