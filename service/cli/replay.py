@@ -163,4 +163,4 @@ def _figure(name: str, value: Any) -> str:
         return format_usd(value)
     if name.endswith("_s"):
         return format_duration(value)
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -164,6 +164,15 @@ def test_compare_tells_figures_and_ratios_against_the_first(example_results: Pat
     assert all(name in table.output for name in POLICIES)
 
 
+def test_a_small_energy_is_not_shown_as_none(tmp_path: Path) -> None:
+    folder = tmp_path / "bace"
+    folder.mkdir()
+    summary = {"scenario": "s", "policy": "bace", "jct_s": {}, "costs_usd": {}, "energy_kwh": 0.0359}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    result = CliRunner().invoke(app, ["compare", str(folder)])
+    assert "0.0359" in result.output
+
+
 def test_compare_refuses_a_folder_without_a_result(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["compare", str(tmp_path)])
     assert result.exit_code == 2
