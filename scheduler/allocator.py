@@ -13,11 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
-
-from ortools.sat.python import cp_model
+from typing import TYPE_CHECKING, Final
 
 from scheduler.cluster import PoolKey
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 SOLVER_LIMIT: Final = 2.0
 """Deterministic time of one solve (about as many seconds): the same amount of work on every machine."""
@@ -89,6 +90,8 @@ def by_solver(
     in its memory: none of them may stand there, so the order of the offers matters. None if nothing satisfies
     this. Which of several equally cheap answers is given depends on the arguments alone.
     """
+    from ortools.sat.python import cp_model  # a second of import, for the few plans that need it
+
     model = cp_model.CpModel()
     unfit = unfit or {}
     counts: list[cp_model.IntVar] = []
@@ -117,6 +120,8 @@ def by_solver(
 
 def solver_for(seed: int) -> cp_model.CpSolver:
     """A solver whose answer is a function of the model and the seed."""
+    from ortools.sat.python import cp_model  # a second of import, for the few plans that need it
+
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import networkx as nx
-from ortools.sat.python import cp_model
 
 from scheduler.allocator import solver_for
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ def _bound(sites: Mapping[str, Site], edges: list[tuple[str, str]], max_regions:
 def _solve(
     sites: Mapping[str, Site], edges: list[tuple[str, str]], stages: int, max_regions: int, seed: int
 ) -> tuple[str, ...] | None:
+    from ortools.sat.python import cp_model  # a second of import, for the few plans that need it
+
     model = cp_model.CpModel()
     names = sorted(sites)
     number = {region: index for index, region in enumerate(names, 1)}  # 0 stands before and after the chain
