@@ -36,8 +36,7 @@ class ProblemError(CommandError):
         self.problem = problem
         self.code = str(problem.get("code", ""))
         fields = tuple(
-            FieldNote(str(error.get("pointer", "")), str(error.get("detail", "")))
-            for error in problem.get("errors") or ()
+            FieldNote(str(error.get("pointer", "")), _detail(error)) for error in problem.get("errors") or ()
         )
         message = str(problem.get("detail") or problem.get("title") or f"the server answered {status}")
         super().__init__(message, _exit_code(status, self.code), fields=fields, hint=_hint(status, self.code))
@@ -48,6 +47,8 @@ class Api:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = 30.0) -> None:
         self.url = url or server_url()
+        if not self.url.startswith(("http://", "https://")):
+            raise _not_an_address(self.url, "it must begin with http:// or https://")
         self.token = token or server_token(self.url)
         headers = {"Accept": "application/json"}
         if self.token:
@@ -62,12 +63,8 @@ class Api:
                 # Loading the authorities takes longer than a request; nothing but https has use for them.
                 verify=self.url.startswith("https:"),
             )
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise CommandError(
-                f"BACE_URL: {self.url!r} is not an address: {error}",
-                Exit.USAGE,
-                hint="Example: http://127.0.0.1:8642",
-            ) from None
+        except httpx.InvalidURL as error:
+            raise _not_an_address(self.url, str(error)) from None
 
     def __enter__(self) -> Api:
         return self
@@ -102,7 +99,7 @@ class Api:
         given = {key: value for key, value in (params or {}).items() if value is not None}
         try:
             answer = self._http.request(method, path, params=given, json=document, headers=headers)
-        except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
+        except httpx.TransportError as error:
             raise unreachable(self.url, error) from None
         if answer.is_error or answer.is_redirect:
             raise _problem(answer.status_code, answer.text)
@@ -158,6 +155,12 @@ def unreachable(url: str, error: Exception) -> CommandError:
     )
 
 
+def _not_an_address(url: str, reason: str) -> CommandError:
+    return CommandError(
+        f"BACE_URL: {url!r} is not an address: {reason}", Exit.USAGE, hint="Example: http://127.0.0.1:8642"
+    )
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
@@ -175,6 +178,13 @@ def _problem(status: int, text: str) -> ProblemError:
     if not isinstance(document, dict):
         document = {"title": f"the server answered {status} without a problem document"}
     return ProblemError(status, document)
+
+
+def _detail(error: Document) -> str:
+    detail, value = str(error.get("detail", "")), error.get("value")
+    return (
+        f"{value} is not valid: {detail}" if value is not None and detail.startswith("expected") else detail
+    )
 
 
 def _exit_code(status: int, code: str) -> Exit:

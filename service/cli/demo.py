@@ -121,6 +121,8 @@ def agent_plans(regions: Sequence[str]) -> list[AgentPlan]:
 def take_down(stack: Stack) -> None:
     """Stop everything, whatever the user presses meanwhile."""
     with uninterrupted():
+        if stack.members:
+            say("Stopping what was started …")
         stack.stop()
 
 

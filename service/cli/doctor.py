@@ -28,6 +28,8 @@ from service.cli.states import state_text
 Document = dict[str, Any]
 
 MAX_CLOCK_OFFSET_S = 5.0
+CLOCK_RESOLUTION_S = 2.0
+"""What whole seconds in a header and the time of a request leave unknown."""
 AGENT_PATIENCE_S = 300.0
 OK, WRONG, WARNING = "ok", "wrong", "warning"
 
@@ -202,10 +204,13 @@ def _clock(date: str | None, asked_s: float) -> Iterator[Check]:
     # The header has whole seconds: half of one is its middle.
     offset_s = asked_s - (email.utils.parsedate_to_datetime(date).timestamp() + 0.5)
     good = abs(offset_s) <= MAX_CLOCK_OFFSET_S
+    side = "ahead of" if offset_s > 0 else "behind"
     yield Check(
         "clock",
         OK if good else WRONG,
-        f"this machine is {abs(offset_s):.0f} s {'ahead of' if offset_s > 0 else 'behind'} the server",
+        f"this machine is {abs(offset_s):.0f} s {side} the server"
+        if abs(offset_s) >= CLOCK_RESOLUTION_S
+        else f"this machine and the server agree within {CLOCK_RESOLUTION_S:.0f} s",
         "" if good else "Let both follow a time server (chrony, systemd-timesyncd).",
     )
 

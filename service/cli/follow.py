@@ -13,7 +13,7 @@ from rich.text import Text
 
 from scheduler.units import format_duration
 from service.cli.api import Api
-from service.cli.job_tables import iteration_text
+from service.cli.job_tables import FINAL_STATES, iteration_text
 from service.cli.output import Format, console, emit_line, printable
 from service.cli.states import state_text
 from service.cli.watch import Glance, watch
@@ -102,9 +102,17 @@ def _follow_in_lines(glances: Any, output: Format, *, steps: bool) -> Document:
     job: Document = {}
     for glance in glances:
         job = glance.job
-        if output is Format.TABLE and job["state"] != state:
-            state = job["state"]
-            emit_line(job, output, Text.assemble("job is ", state_text(state)))
+        ended = job["state"] in FINAL_STATES
+        if job["state"] != state and not ended:
+            _tell_state(job, output, "job is ")
+        state = job["state"]
         for step in glance.steps if steps else ():
             emit_line(step, output, step_line(step, job))
+        if ended:
+            _tell_state(job, output, "job ")
     return job
+
+
+def _tell_state(job: Document, output: Format, before: str) -> None:
+    if output is Format.TABLE:
+        emit_line(job, output, Text.assemble(before, state_text(job["state"])))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from service.cli.exits import CommandError, Exit
 
 DEFAULT_URL = "http://127.0.0.1:8642"
 TOKEN_FILE = "admin-token"  # noqa: S105 - a file's name
 ADDRESS_FILE = "address"
+LOCK_FILE = "up.lock"
 
 
 def home() -> Path:
@@ -47,6 +52,28 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@contextlib.contextmanager
+def only_one_up() -> Iterator[None]:
+    """Hold BACE_HOME for this `bace up` alone: two would share a database and hide each other's address.
+
+    The kernel gives the lock back however we end. Raises CommandError while another one holds it.
+    """
+    import fcntl  # not on every platform that `bace jobs` runs on
+
+    home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (home() / LOCK_FILE).open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            where = _first_line(home() / ADDRESS_FILE)
+            raise CommandError(
+                f"`bace up` already runs with BACE_HOME={home()}" + (f", at {where}." if where else "."),
+                Exit.FAILED,
+                hint="Use that one, end it, or give this one a BACE_HOME of its own.",
+            ) from None
+        yield
 
 
 def write_address(url: str, folder: Path) -> None:

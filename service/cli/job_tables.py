@@ -71,7 +71,8 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     if job["queue_position"] is not None:
         yield "in the queue", f"position {job['queue_position']}"
     yield "waited", seconds(job["queueing_s"])
-    yield "completion time", seconds(job["jct_s"])
+    if job["reported_steps"] or job["state"] not in WAITING_STATES:
+        yield "completion time", seconds(job["jct_s"])
     yield (
         "steps",
         f"{job['reported_steps']} of {job['declared_steps']}, checkpoint at {job['checkpoint_step']}",
@@ -117,6 +118,8 @@ def explanation_page(explanation: Document) -> Iterator[RenderableType]:
     if explanation["position"] is not None and explanation["queue_length"] is not None:
         head.append(f"  position {explanation['position']} of {explanation['queue_length']}")
     yield head
+    if explanation["state"] not in WAITING_STATES:
+        yield "It does not wait: `bace job` shows where it runs, what it has cost, and how it ended."
     yield from reasons_page(explanation["reasons"])
     if explanation["regions"]:
         yield heading("Regions")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from scheduler.job import JobState
 from service.cli.api import Api, ProblemError, segment
 from service.cli.documents import JobFile, read_job_file
 from service.cli.exits import CommandError, Exit
@@ -19,7 +20,7 @@ from service.cli.job_tables import (
     plan_page,
     useful_commands,
 )
-from service.cli.output import Format, Output, emit, emit_line, printable, show
+from service.cli.output import Format, Output, emit, emit_line, error_console, printable, show
 from service.cli.watch import wait_for_decision
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or the beginning of it.")]
@@ -79,7 +80,7 @@ def plan(file: JobPath, output: Output = Format.TABLE) -> None:
 
 def jobs(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only jobs in this state (repeatable).")
+        list[JobState] | None, typer.Option("--state", help="Only jobs in this state (repeatable).")
     ] = None,
     project: Annotated[str | None, typer.Option("--project", help="Only jobs of this project.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="At most so many.")] = 100,
@@ -87,7 +88,8 @@ def jobs(
 ) -> None:
     """List the jobs, newest first."""
     with Api() as api:
-        page = api.get("/v1/jobs", state=state, project=project, limit=limit)
+        states = [one.value for one in state] if state else None
+        page = api.get("/v1/jobs", state=states, project=project, limit=limit)
     emit(page, output, lambda document: jobs_table(document["items"]))
 
 
@@ -125,6 +127,9 @@ def logs(
     if output is Format.TABLE:
         for line in lines:
             emit_line(line, output, _log_line(line))
+        if not lines:
+            of_stage = "" if stage is None else f" of stage {stage}"
+            error_console().print(Text(f"No process{of_stage} has written anything.", style="dim"))
     else:
         emit({"items": lines}, output, lambda document: [])
 

@@ -75,8 +75,8 @@ def print_error(error: CommandError) -> None:
     out = error_console()
     out.print(Text("Error: ", style="bold red") + Text(printable(error.message), style=""))
     for field in error.fields:
-        line = Text("  ") + Text(printable(field.pointer) or "/", style="bold")
-        out.print(line + Text(f": {printable(field.detail)}", style=""))
+        place = f"{printable(field.pointer)}: " if field.pointer else ""
+        out.print(Text.assemble("  ", (place, "bold"), printable(field.detail)))
     if error.hint:
         out.print(Text(error.hint, style="dim"))
 

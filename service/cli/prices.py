@@ -55,6 +55,10 @@ def set_price(
     output: Output = Format.TABLE,
 ) -> None:
     """Set a price from now on."""
+    if (kind is Kind.EGRESS) != (destination is not None):
+        raise CommandError("--to: an egress price needs the other region; no other kind has one.", Exit.USAGE)
+    if (kind is Kind.RENT) != (gpu_type is not None):
+        raise CommandError("--gpu-type: a rent needs the GPU type; no other kind has one.", Exit.USAGE)
     body = _subject(kind, region, gpu_type, destination, source) | {"value": value}
     with Api() as api:
         series = api.request("PUT", "/v1/prices", document=body | ({"unit": unit} if unit else {}))

@@ -139,6 +139,8 @@ def _tables(compared: Sequence[Compared], out: Path | None) -> Iterable[Renderab
         if any(entry.figures[name] for entry in compared):
             rows.append([_title(name), *cells])
     yield table(["", *(f">{heading}" for heading in headings)], rows)
+    if len(headings) > 1:
+        yield f"\nIn brackets: each figure over that of {headings[0]}."
     if out is not None:
         yield f"\nReports: {out}/<policy>/report.html"
 

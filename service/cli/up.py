@@ -14,7 +14,7 @@ from rich.text import Text
 
 from service.cli.demo import raise_world, say, take_down, train
 from service.cli.demo_report import report_page
-from service.cli.home import home, remove_address, write_address
+from service.cli.home import home, only_one_up, remove_address, write_address
 from service.cli.local import AgentPlan, LocalServer, start_server
 from service.cli.output import heading, show
 from service.cli.stack import Stack, interruptible
@@ -28,7 +28,7 @@ def run_up(port: int | None, slots: int | None) -> None:
 
     The agent offers the GPUs, or `slots` CPU slots; one for each core where there is no GPU.
     """
-    with _stack(home()) as stack:
+    with only_one_up(), _stack(home()) as stack:
         say("Starting the server …")
         server = start_server(stack, home(), port, {})
         if slots is None and shutil.which("nvidia-smi") is None:
@@ -46,7 +46,11 @@ def run_up(port: int | None, slots: int | None) -> None:
 
 def run_up_demo(port: int | None) -> None:
     """The demonstration, its world staying up afterwards; the data goes with it."""
-    with tempfile.TemporaryDirectory(prefix="bacepipe-demo-") as folder, _stack(Path(folder)) as stack:
+    with (
+        only_one_up(),
+        tempfile.TemporaryDirectory(prefix="bacepipe-demo-") as folder,
+        _stack(Path(folder)) as stack,
+    ):
         server = raise_world(stack, Path(folder), port)
         with _announced(server):
             show(*report_page(train(server)))

@@ -132,6 +132,14 @@ def test_no_server_is_told_with_what_to_do(bace: Bace, monkeypatch: pytest.Monke
     assert "bace up" in result.output
 
 
+def test_an_address_without_a_scheme_is_bad_input(bace: Bace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACE_URL", "127.0.0.1:8642")
+    result = bace("nodes")
+    assert result.exit_code == Exit.USAGE
+    assert "BACE_URL: '127.0.0.1:8642' is not an address" in result.output
+    assert "http://127.0.0.1:8642" in result.output
+
+
 def test_something_else_that_answers_is_told(bace: Bace, server: FakeServer) -> None:
     server.answer("GET", "/v1/nodes", "<html>")
     result = bace("nodes")
@@ -153,11 +161,12 @@ def test_submit_sends_the_file_once_under_a_key(bace: Bace, server: FakeServer, 
 
 def test_refused_fields_are_named_with_their_lines(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB_FILE)
-    error = {"pointer": "/training/steps", "detail": "expected a whole number of at least 1"}
+    error = {"pointer": "/training/steps", "detail": "expected a whole number of at least 1", "value": "0"}
     server.refuse("POST", "/v1/jobs", 422, code="invalid_input", errors=[error])
     result = bace("submit", "job.yaml")
     assert result.exit_code == Exit.USAGE
-    assert "job.yaml:4: /training/steps: expected a whole number of at least 1" in result.output
+    told = "job.yaml:4: /training/steps: 0 is not valid: expected a whole number of at least 1"
+    assert told in result.output
 
 
 @pytest.mark.parametrize(
@@ -192,6 +201,7 @@ def test_following_shows_every_step_once_and_fails_with_the_job(
     result = bace("submit", "job.yaml", "--follow")
     assert result.exit_code == Exit.FAILED
     assert result.output.count("step    1/120  loss 3.9100  880ms") == 1
+    assert result.output.index("step    2/120") < result.output.index("job failed"), "the end comes last"
     assert "The job ended as failed" in result.output
 
 
@@ -216,6 +226,31 @@ def test_logs_follow_a_stream_to_its_end(bace: Bace, server: FakeServer) -> None
     result = bace("logs", JOB_ID, "--follow")
     assert result.exit_code == Exit.OK
     assert result.output == "stage 1 loss \N{REPLACEMENT CHARACTER}[31mred\n"
+
+
+def test_nothing_written_is_told_beside_the_output(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/logs", listed())
+    result = bace("logs", JOB_ID, "--stage", "7")
+    assert result.exit_code == Exit.OK
+    assert result.stdout == ""
+    assert "No process of stage 7 has written anything" in result.stderr
+
+
+def test_a_job_that_does_not_wait_has_nothing_to_explain(bace: Bace, server: FakeServer) -> None:
+    running = {**EXPLANATION, "state": "running", "position": None, "reasons": [], "regions": []}
+    running |= {"would_start": [], "blocking_jobs": []}
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/explain", sent(Explanation, running))
+    assert "It does not wait" in bace("explain", JOB_ID).output
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/explain", sent(Explanation, EXPLANATION))
+    assert "It does not wait" not in bace("explain", JOB_ID).output
+
+
+def test_a_rejected_job_is_not_said_to_be_complete(bace: Bace, server: FakeServer) -> None:
+    ended = {**JOB, "jct_s": 3.0, "reported_steps": 0}
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, {**ended, "state": "rejected"}))
+    assert "completion time" not in bace("job", JOB_ID).output
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, {**ended, "state": "failed"}))
+    assert "completion time" in bace("job", JOB_ID).output
 
 
 def test_a_stream_whose_token_has_ended_is_told(bace: Bace, server: FakeServer) -> None:
@@ -263,6 +298,24 @@ def test_prices_are_set_negative_ones_too(bace: Bace, server: FakeServer) -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["egress", "eu-west", "0.02"], "--to"),
+        (["rent", "eu-west", "2"], "--gpu-type"),
+        (["electricity", "eu-west", "0.1", "--to", "eu-north"], "--to"),
+        (["carbon", "eu-west", "90", "--gpu-type", "A100"], "--gpu-type"),
+    ],
+)
+def test_what_a_price_lacks_is_named_as_its_option(
+    bace: Bace, server: FakeServer, arguments: list[str], option: str
+) -> None:
+    result = bace("prices", "set", *arguments)
+    assert result.exit_code == Exit.USAGE
+    assert option in result.output
+    assert server.asked == []
+
+
 def test_prices_are_imported_in_dollars_a_kilowatt_hour_with_when_they_were_known(
     bace: Bace, server: FakeServer, tmp_path: Path
 ) -> None:
@@ -288,7 +341,7 @@ def test_a_bad_price_file_names_the_row(bace: Bace, server: FakeServer, tmp_path
     (tmp_path / "p.csv").write_text("timestamp_utc,eu-west\n2026-11-30T00:00:00Z,cheap\n")
     result = bace("prices", "import", "p.csv", "--region", "eu-west")
     assert result.exit_code == Exit.USAGE
-    assert "p.csv:2" in result.output
+    assert "  p.csv:2: " in result.output
     assert server.asked == []
 
 
@@ -304,4 +357,5 @@ def test_an_id_cannot_reach_another_address(bace: Bace, server: FakeServer, text
 def test_usage_errors_end_with_2(bace: Bace) -> None:
     assert bace("nonsense").exit_code == Exit.USAGE
     assert bace("jobs", "-o", "xml").exit_code == Exit.USAGE
+    assert bace("jobs", "--state", "asleep").exit_code == Exit.USAGE
     assert bace("token", "create", "x", "--role", "admin", "--expires", "soon").exit_code == Exit.USAGE

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.cli import home
+from service.cli.exits import CommandError
 
 TOKEN = "bace_local"
 
@@ -61,3 +62,16 @@ def test_the_token_of_the_running_server_is_found_in_its_own_folder(own_home: Pa
     home.write_address("http://127.0.0.1:9000", other)
     assert home.server_token("http://127.0.0.1:9000") == "bace_demo"
     assert home.server_token("http://127.0.0.1:8642") == TOKEN
+
+
+def test_one_folder_has_one_up_at_a_time(own_home: Path) -> None:
+    home.write_address("http://127.0.0.1:9000", own_home)
+    with home.only_one_up():
+        with (
+            pytest.raises(CommandError, match=f"BACE_HOME={own_home}, at http://127.0.0.1:9000"),
+            home.only_one_up(),
+        ):
+            pytest.fail("two of them ran")
+        assert home.server_url() == "http://127.0.0.1:9000", "the first one can still be found"
+    with home.only_one_up():
+        pass
