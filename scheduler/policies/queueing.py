@@ -106,7 +106,7 @@ class QueueRound:
     def reasons(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
         """Why the job waits, with what it lacks; the first is the nearest cause."""
         if not self.capacity:
-            return (Reason(ReasonCode.NO_CAPACITY_YET, "no node with schedulable GPUs has joined yet"),)
+            return (Reason(ReasonCode.NO_CAPACITY_YET, "no node that takes jobs has a GPU at present"),)
         lacking = held_reasons(
             demand,
             self.world,

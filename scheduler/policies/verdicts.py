@@ -102,7 +102,7 @@ def held_reasons(
         return (
             Reason(
                 ReasonCode.GPUS_EXHAUSTED,
-                f"needs {asked}; the regions it may use hold {nearest.room} now",
+                f"needs {asked}; the regions it may use have room for {nearest.room} now",
                 needed=floor * size,
                 available=nearest.room * size,
             ),

@@ -104,7 +104,7 @@ async def _principal(request: Request) -> Principal | None:
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
         roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"
-        raise ForbiddenError(f"a {principal.role.value} may not do this: it is for {roles}")
+        raise ForbiddenError(f"a token of role {principal.role.value} may not do this: it is for {roles}")
     return principal
 
 
