@@ -64,8 +64,9 @@ export function sparkline(points, { from, to, now, label }) {
 }
 
 // A bar that is `share` full.
-export function bar(share, label) {
+// `warns`: whether a nearly full bar is worth a look; a job that is nearly done is not.
+export function bar(share, label, { warns = true } = {}) {
   const filled = Math.min(Math.max(share || 0, 0), 1);
   return svg("svg", { class: "bar", role: "img", "aria-label": label ?? `${Math.round(filled * 100)} %` },
-    svg("rect", { class: filled > 0.9 ? "fill high" : "fill", width: `${filled * 100}%`, height: "100%" }));
+    svg("rect", { class: warns && filled > 0.9 ? "fill high" : "fill", width: `${filled * 100}%`, height: "100%" }));
 }

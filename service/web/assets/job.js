@@ -91,7 +91,7 @@ function head(job, world) {
   const accuracy = job.predicted_iteration_s && job.measured_iteration_s ? `${number((job.measured_iteration_s / job.predicted_iteration_s - 1) * 100)} % from the prediction` : "not measured yet";
   return h("section", { class: "job-head" },
     h("div", { class: "job-title" }, h("h1", null, job.name), state(job.state), h("span", { class: "mono faint" }, job.job_id)),
-    h("div", { class: "progress" }, bar(share, `${job.reported_steps} of ${job.declared_steps} steps`),
+    h("div", { class: "progress" }, bar(share, `${job.reported_steps} of ${job.declared_steps} steps`, { warns: false }),
       h("span", { class: "small soft" }, `${job.reported_steps} of ${job.declared_steps} steps · checkpoint at ${job.checkpoint_step} · submitted ${moment(job.submitted_at_s)}`)),
     job.reasons.length ? h("div", { class: ["failed", "rejected"].includes(job.state) ? "notice" : "panel" },
       reasons(job.reasons), lastLines(job.reasons)) : null,
@@ -113,7 +113,7 @@ function charts(page, job) {
   const drawn = page.steps.filter((step) => step.loss !== null);
   if (!drawn.length) {
     for (const element of [page.parts.loss, page.parts.time]) {
-      if (!page.charts) replace(element, h("p", { class: "chart-empty" }, "No step has been reported yet."));
+      if (!page.charts) replace(element, h("p", { class: "chart-empty" }, job.finished_at_s === null ? "No step has been reported yet." : "No step was reported."));
     }
     return;
   }

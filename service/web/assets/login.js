@@ -15,6 +15,6 @@ export function showLogin(main, { message, entered }) {
     h("p", { class: "soft" }, "This page reads the API with a token of yours. It stays in this browser tab and is forgotten with it."),
     message ? h("p", { class: "notice", role: "alert" }, message) : null,
     h("form", { submit }, input, h("button", { class: "primary", type: "submit" }, "Sign in")),
-    h("p", { class: "faint small" }, "An administrator makes one with ", h("code", null, "bace token create --role viewer"), ".")));
+    h("p", { class: "faint small" }, "An administrator makes one with ", h("code", { class: "nowrap" }, "bace token create NAME --role viewer"), ".")));
   input.focus();
 }

@@ -23,7 +23,7 @@ export function mount(main) {
         headline(world, live, waiting),
         panel("Regions", "price of electricity now, and over the day (UTC)", regions(world)),
         h("div", { class: "split" },
-          panel("Links", "grey: capacity, colour: held by running jobs", network(world.regions.map((region) => region.region), world.links), links(world.links)),
+          panel("Links", "grey: capacity, colour: held by running jobs", world.regions.length > 1 ? network(world.regions.map((region) => region.region), world.links) : null, links(world.links)),
           h("div", { class: "stack" },
             queue(waiting),
             panel("GPUs over time", h("a", { href: "#/timeline" }, "timeline"), gantt(spans(world), world.regions.map((region) => region.region), world.now, { narrow: true })),
@@ -44,7 +44,7 @@ function headline(world, live, waiting) {
   const spent = world.jobs.reduce((amount, job) => amount + job.cost_usd.total, 0);
   const lost = world.nodes.filter((node) => node.state === "lost").length;
   return figures([
-    ["GPUs in use", [used, h("small", null, ` of ${total}`)], `${world.nodes.length} nodes${lost ? `, ${lost} lost` : ""}`],
+    ["GPUs in use", [used, h("small", null, ` of ${total}`)], `${world.nodes.length} ${world.nodes.length === 1 ? "node" : "nodes"}${lost ? `, ${lost} lost` : ""}`],
     ["Running", live.length, `${world.jobs.filter((job) => job.state === "succeeded").length} succeeded`],
     ["Waiting", waiting.length, waiting.length ? `longest ${duration(Math.max(...waiting.map((job) => world.now - job.submitted_at_s)))}` : "nothing waits"],
     ["Cheapest power", [prices.length ? price(Math.min(...prices)) : "–", h("small", null, " /kWh")], cheapest?.region ?? "no price is known"],

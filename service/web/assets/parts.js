@@ -23,7 +23,7 @@ export function reasons(list) {
 
 export function progress(job) {
   const share = job.declared_steps ? job.reported_steps / job.declared_steps : 0;
-  return h("div", { class: "usage" }, bar(share), h("span", { class: "small nowrap" }, `${job.reported_steps}/${job.declared_steps}`));
+  return h("div", { class: "usage" }, bar(share, undefined, { warns: false }), h("span", { class: "small nowrap" }, `${job.reported_steps}/${job.declared_steps}`));
 }
 
 export function jobsPanel(title, jobs, { aside = null, empty } = {}) {

@@ -138,3 +138,15 @@ def test_the_page_may_load_nothing_but_its_own_assets(page: Page, url: str) -> N
         assert answer.headers["x-content-type-options"] == "nosniff"
     assert not re.search(r"<script(?![^>]*src=)|style=|https?://", page.request.get(url).text())
     assert page.request.get(url + "/assets/../router.py").status == 404
+
+
+def test_a_full_link_is_a_warning_and_a_finished_job_is_not(page: Page, url: str, world: World) -> None:
+    world.jobs[0] = {**world.jobs[0], "state": "succeeded", "reported_steps": 120, "finished_at_s": 1.8e9}
+    world.links[0]["reserved_bps"] = world.links[0]["capacity_bps"]
+    sign_in(page, url)
+    expect(page.get_by_role("region", name="Lately ended")).to_contain_text("120/120")
+    expect(page.get_by_role("region", name="Links").locator("rect.fill.high")).to_have_count(1)
+    expect(page.locator("rect.fill.high")).to_have_count(1)
+    page.goto(f"{url}/{job_path(world)}")
+    expect(page.get_by_text("120 of 120 steps")).to_be_visible()
+    expect(page.locator("rect.fill.high")).to_have_count(0)
