@@ -9,6 +9,7 @@ venv: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "bacepipe needs Python 3.11 or newer on the PATH (or: make PYTHON=/path/to/python)"; exit 1; }
+	@echo "Installing into $(VENV); PyTorch is large, so this takes some minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[all]'

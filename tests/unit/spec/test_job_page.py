@@ -1,0 +1,44 @@
+"""docs/jobs.md is the reference of the job file: no field of it is missing there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from scheduler.spec.job import JobDocument
+from scheduler.spec.model import ModelSection
+from scheduler.spec.sections import (
+    CheckpointSection,
+    ParallelismSection,
+    PlacementSection,
+    ProfileSection,
+    RunSection,
+    StopSection,
+    TrainingSection,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
+REFUSED = {"image"}
+"""In the grammar, and refused by every agent of this version."""
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        JobDocument,
+        ModelSection,
+        TrainingSection,
+        ParallelismSection,
+        PlacementSection,
+        CheckpointSection,
+        StopSection,
+        RunSection,
+        ProfileSection,
+    ],
+)
+def test_every_field_of_a_job_is_on_the_page(section: type[BaseModel]) -> None:
+    words = set(re.findall(r"[a-z_]+", PAGE.read_text(encoding="utf-8")))
+    assert set(section.model_fields) - REFUSED <= words
