@@ -47,6 +47,8 @@ class World:
         self.settings = {**SETTINGS, **settings}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.agent_token = ""
+        self.ports: dict[str, int] = {}
+        """First rendezvous port of each node; another world, at the same time, has others."""
 
     def start_server(self) -> None:
         """Start it (again) on the same data; returns when it answers."""
@@ -58,10 +60,10 @@ class World:
         """Start the agent of a node (again), with what its work folder remembers."""
         if not self.agent_token:
             self.agent_token = self.post("/v1/tokens", {"name": "agents", "role": "agent"})["token"]
-        first = 30000 + 100 * (sum(map(ord, node)) % 200)
+        first = self.ports.setdefault(node, 20000 + self.port % 100 * 100 + 30 * len(self.ports))
         arguments = [
             *("agents", "--url", self.url, "--node", node, "--region", region, "--cpu-slots", str(slots)),
-            *("--address", "127.0.0.1", "--ports", f"{first}-{first + 99}", "--probe-seconds", "0.3"),
+            *("--address", "127.0.0.1", "--ports", f"{first}-{first + 29}", "--probe-seconds", "0.3"),
             *("--work-dir", str(self.folder / node)),
         ]
         self._start(node, arguments, {"BACE_TOKEN": self.agent_token})
