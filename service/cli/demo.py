@@ -80,7 +80,7 @@ def raise_world(stack: Stack, home: Path, port: int | None) -> LocalServer:
         import_world(api, scenario)
     show(Text.assemble(("Dashboard: ", "bold"), server.dashboard))
     regions = list(scenario.cluster.regions)
-    say(f"Starting agents in {', '.join(regions)}; each measures what a slot of its own sustains …")
+    say(f"Starting agents in {', '.join(regions)}, one after the other; each measures what a slot sustains …")
     server.start_agents(agent_plans(regions), {})
     server.wait_for_nodes()
     return server

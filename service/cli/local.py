@@ -49,10 +49,16 @@ class LocalServer:
         return Api(self.url, self.token)
 
     def start_agents(self, plans: Sequence[AgentPlan], environment: Mapping[str, str]) -> None:
-        """Start agents with a token of their own; `wait_for_nodes` waits for them."""
+        """Start agents with a token of their own, one after the other; `wait_for_nodes` waits for the last.
+
+        An agent measures what a slot sustains when it joins: at once they would measure each other's load, and
+        every prediction would be too slow.
+        """
         with self.api() as api:
             token = api.post("/v1/tokens", {"name": "local agents", "role": "agent"})["token"]
         for index, plan in enumerate(plans, start=len(self.agents)):
+            if self.agents:
+                self.wait_for_nodes()
             first = FIRST_PORT + index * PORTS_OF_AN_AGENT
             arguments = [
                 "agents",
