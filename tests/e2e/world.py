@@ -63,7 +63,7 @@ class World:
         first = self.ports.setdefault(node, 20000 + self.port % 100 * 100 + 30 * len(self.ports))
         arguments = [
             *("agents", "--url", self.url, "--node", node, "--region", region, "--cpu-slots", str(slots)),
-            *("--address", "127.0.0.1", "--ports", f"{first}-{first + 29}", "--probe-seconds", "0.3"),
+            *("--address", "127.0.0.1", "--ports", f"{first}-{first + 29}", "--sustained-flops", "2e10"),
             *("--work-dir", str(self.folder / node)),
         ]
         self._start(node, arguments, {"BACE_TOKEN": self.agent_token})
