@@ -59,7 +59,7 @@ def _variable(name: str) -> str:
 
 def _reference(value: object) -> str:
     if not isinstance(value, str) or not _REFERENCE.fullmatch(value) or ".." in value:
-        raise refuse("a reference such as file:/run/secrets/name or env:NAME, never the secret itself")
+        raise refuse("a reference such as file:NAME or env:NAME, never the secret itself")
     return value
 
 
