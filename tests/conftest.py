@@ -12,9 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 # Tests with processes of their own must not fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def logging_of_its_own() -> Iterator[None]:
+    """A command that sets up the log does so for its test alone: its standard error is gone afterwards."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def missing(reason: str) -> None:
