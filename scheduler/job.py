@@ -198,8 +198,3 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
 FINAL_JOB_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED})
 LIVE_JOB_STATES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 """States in which a job holds GPUs and bandwidth."""
-
-
-def can_move(source: JobState, target: JobState) -> bool:
-    """Whether the table allows the move."""
-    return target in JOB_TRANSITIONS[source]

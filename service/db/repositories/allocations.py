@@ -107,16 +107,6 @@ def processes_of(session: Session, allocation_id: str) -> list[ProcessRecord]:
     return _processes.all(session, ProcessRow.allocation_id == allocation_id, order_by=[ProcessRow.rank])
 
 
-def processes_on(session: Session, node_ids: Collection[str], *, desired: bool) -> list[ProcessRecord]:
-    """Processes of these nodes that are desired (or no longer are), by key."""
-    return _processes.all(
-        session,
-        ProcessRow.node_id.in_(node_ids),
-        ProcessRow.desired.is_(desired),
-        order_by=[ProcessRow.key],
-    )
-
-
 def process(session: Session, key: str) -> ProcessRecord | None:
     return _processes.first(session, ProcessRow.key == key)
 
