@@ -128,6 +128,25 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartCosts:
+    """What stopping and restarting a job takes on this cluster, whatever the job (`restart.py` has the formulas).
+
+    `fixed_s` is spent at every restart: processes start, groups form, the first iteration warms up. A GPU writes and
+    reads checkpoints at `storage_bps_per_gpu` (1 GB/s for a node of eight). A job that is not asked before it dies
+    loses what it did since its last checkpoint; it writes one every `checkpoint_every_s` beside its training.
+    """
+
+    fixed_s: float = 60.0
+    storage_bps_per_gpu: float = 1e9
+    checkpoint_every_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        _require_finite_not_negative("restart: fixed_s", self.fixed_s)
+        _require_positive("restart: storage_bps_per_gpu", self.storage_bps_per_gpu)
+        _require_positive("restart: checkpoint_every_s", self.checkpoint_every_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Everything there is, free or not. Names are keys, and every reference in it resolves."""
 
@@ -136,6 +155,7 @@ class Cluster:
     pools: Mapping[PoolKey, Pool]
     links: Mapping[LinkKey, Link]
     nodes: tuple[Node, ...] = field(default=())
+    restart: RestartCosts = field(default=RestartCosts())
 
     def __post_init__(self) -> None:
         for pool in self.pools.values():

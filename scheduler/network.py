@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from scheduler.cluster import Cluster, LinkKey, PoolKey
-from scheduler.placement import Cut, Placement
-from scheduler.snapshot import Snapshot
+from scheduler.placement import Cut, Placement, Transfer
+from scheduler.snapshot import RunningJob, Snapshot
 
 _REMEMBERED_CLUSTERS: Final = 8
 
@@ -116,22 +116,41 @@ class Residual:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Residual:
-        """What the running jobs of a snapshot leave free.
+        """What may be given away now: neither held by a running job nor promised to one that is to begin.
 
         Where the cluster has nodes, their free GPUs count (a cordoned node's jobs run on GPUs that are not in the
         pool any more); where it has none, the pool's GPUs less those that allocations hold.
         """
+        residual = cls._without(snapshot, snapshot.running)
+        for promise in snapshot.promised:
+            residual.take(promise.placement, promise.transfers)
+        return residual
+
+    @classmethod
+    def after_stops(cls, snapshot: Snapshot) -> Residual:
+        """What may be given away once every job that is stopping has left: the rest of it is held or promised.
+
+        A start that needs more than is free now begins when those jobs are gone.
+        """
+        residual = cls.of(snapshot)
+        for job in snapshot.running:
+            if job.stopping:
+                residual.give_back(job.allocation.placement, job.transfers)
+        return residual
+
+    @classmethod
+    def _without(cls, snapshot: Snapshot, running: Iterable[RunningJob]) -> Residual:
         residual = cls.empty(snapshot.cluster)
-        placements = [job.allocation.placement for job in snapshot.running]
         if snapshot.cluster.nodes:
             residual._free = dict.fromkeys(snapshot.cluster.pools, 0)
             for node in snapshot.cluster.nodes:
                 residual._free[node.region, node.gpu_type] += len(node.free_gpus)
         else:
-            for placement in placements:
-                residual._move_gpus(placement, -1)
-        for placement in placements:
-            residual._move_bandwidth(placement.cuts, -1)
+            for job in running:
+                residual._move_gpus(job.allocation.placement, -1)
+        for job in running:
+            residual._move_bandwidth(job.allocation.placement.cuts, -1)
+            residual._move_transfers(job.transfers, -1)
         return residual
 
     def clone(self) -> Residual:
@@ -188,15 +207,17 @@ class Residual:
             return 0.0
         return 1.0 - sum(max(0, free) for free in self._links.values()) / total
 
-    def take(self, placement: Placement) -> None:
+    def take(self, placement: Placement, transfers: Iterable[Transfer] = ()) -> None:
         """Reserve GPUs and bandwidth. The caller has looked that they are there."""
         self._move_gpus(placement, -1)
         self._move_bandwidth(placement.cuts, -1)
+        self._move_transfers(transfers, -1)
 
-    def give_back(self, placement: Placement) -> None:
+    def give_back(self, placement: Placement, transfers: Iterable[Transfer] = ()) -> None:
         """Undo `take` exactly."""
         self._move_gpus(placement, +1)
         self._move_bandwidth(placement.cuts, +1)
+        self._move_transfers(transfers, +1)
 
     def widened(self, cuts: Iterable[Cut]) -> Residual:
         """A copy with so much more bandwidth where these cuts run: what would be if somebody gave it back."""
@@ -214,13 +235,20 @@ class Residual:
         for cut in cuts:
             amount = sign * math.ceil(cut.bandwidth_bps)
             for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
-                if (src, dst) in self._links:
-                    self._links[src, dst] += amount
-                if src in self._up:
-                    self._up[src] += amount
-                if dst in self._down:
-                    self._down[dst] += amount
-            self._neighbours.clear()
+                self._move(src, dst, amount)
+
+    def _move_transfers(self, transfers: Iterable[Transfer], sign: int) -> None:
+        for transfer in transfers:
+            self._move(transfer.src, transfer.dst, sign * math.ceil(transfer.bandwidth_bps))
+
+    def _move(self, src: str, dst: str, amount: int) -> None:
+        if (src, dst) in self._links:
+            self._links[src, dst] += amount
+        if src in self._up:
+            self._up[src] += amount
+        if dst in self._down:
+            self._down[dst] += amount
+        self._neighbours.clear()
 
 
 def _whole(capacity_bps: float) -> Bandwidth:

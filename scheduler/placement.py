@@ -47,6 +47,29 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """State of a job that travels to where its stages restart. `bandwidth_bps` is granted in this one direction, until
+    everything has arrived."""
+
+    src: str
+    dst: str
+    sent_bytes: float
+    bandwidth_bps: float
+
+    def __post_init__(self) -> None:
+        for name in ("sent_bytes", "bandwidth_bps"):
+            if not getattr(self, name) > 0:
+                raise InvalidValueError(
+                    f"transfer {self.src}->{self.dst}: {name}", getattr(self, name), "above 0"
+                )
+
+    @property
+    def duration_s(self) -> float:
+        """How long it takes on what it is granted."""
+        return self.sent_bytes * 8 / self.bandwidth_bps
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A proposal: the chain in pipeline order. `cuts[i]` is the crossing after the i-th region of the chain.
 

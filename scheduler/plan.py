@@ -1,22 +1,49 @@
-"""What a policy answers: a decision for every job that waits, made against one snapshot."""
+"""What a policy answers: a decision for every job that waits, and for running jobs where something is to change.
+
+Decisions of one plan belong together. What a `Preempt` or a `Move` leaves may be used by a `Start` or a `Move` of the
+same plan: it is promised to it, and the job begins as soon as what it needs has been left (`snapshot.Promise`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.placement import Placement
+from scheduler.placement import Placement, Transfer
 from scheduler.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the job there now. `predicted_iteration_s` is the timeline's, for what was granted."""
+    """Start the waiting job there. `predicted_iteration_s` is the timeline's, for what was granted.
+
+    `transfers` bring its state, where it has a checkpoint in other regions.
+    """
 
     job_id: str
     placement: Placement
     predicted_iteration_s: float
     why: str
     """One sentence a user understands: why this chain and these stages."""
+    transfers: tuple[Transfer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Stop the running job at a checkpoint, and go on there: with other stages (resize), in other regions (migrate)."""
+
+    job_id: str
+    placement: Placement
+    predicted_iteration_s: float
+    why: str
+    transfers: tuple[Transfer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop the running job at a checkpoint and let it wait again."""
+
+    job_id: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +63,12 @@ class Reject:
     reasons: tuple[Reason, ...]
 
 
-Decision = Start | Hold | Reject
+Decision = Start | Hold | Reject | Preempt | Move
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One decision for each waiting job, in the order in which the policy looked at them."""
+    """One decision for each waiting job, in the order in which the policy looked at them; changes to running ones."""
 
     snapshot_version: int
     decisions: tuple[Decision, ...]
@@ -49,3 +76,11 @@ class Plan:
     @property
     def starts(self) -> tuple[Start, ...]:
         return tuple(decision for decision in self.decisions if isinstance(decision, Start))
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        return tuple(decision for decision in self.decisions if isinstance(decision, Move))
+
+    @property
+    def preemptions(self) -> tuple[Preempt, ...]:
+        return tuple(decision for decision in self.decisions if isinstance(decision, Preempt))

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 
 from scheduler.cluster import Cluster
 from scheduler.job import JobSpec
-from scheduler.placement import Allocation
+from scheduler.placement import Allocation, Placement, Transfer
 from scheduler.price import KnownPrices
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpan:
+    """So many consecutive layers of a job whose checkpoint lies in one region."""
+
+    region: str
+    layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +24,9 @@ class WaitingJob:
     """A job that wants to run. `remaining_steps` is declared steps minus those its checkpoint holds.
 
     `avoid_regions` are cooled down after a failure there; `require_regions`, where not empty, are the only
-    ones that can reach its checkpoint. `generation` is that of the next allocation.
+    ones that can reach its checkpoint. `generation` is that of the next allocation. `state` tells where its checkpoint
+    lies, in layer order; empty where it has none, or where every region reads it alike. `waits_since_s` is when it
+    last began to wait (epoch seconds; None: when it was submitted).
     """
 
     spec: JobSpec
@@ -24,15 +34,42 @@ class WaitingJob:
     generation: int = 1
     avoid_regions: frozenset[str] = frozenset()
     require_regions: frozenset[str] = frozenset()
+    state: tuple[StateSpan, ...] = ()
+    spent_usd: float = 0.0
+    """What earlier generations cost whoever pays for it."""
+    waits_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds an allocation. `remaining_steps` is declared steps minus those reported."""
+    """A job that holds an allocation. `remaining_steps` is declared steps minus those reported.
+
+    `ready_s` is when it takes its first step of this generation (epoch seconds; None: at its start), `transfers` are
+    what still travels until then. A `stopping` job writes its checkpoint: it holds what it has until it is gone, and
+    nothing more is decided about it here: it goes on by a promise, or waits again.
+    """
 
     spec: JobSpec
     allocation: Allocation
     remaining_steps: int
+    ready_s: float | None = None
+    transfers: tuple[Transfer, ...] = ()
+    stopping: bool = False
+    spent_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start or move that has been decided, and begins once jobs that are stopping have left what it needs.
+
+    What it will hold is spoken for: nobody else may be given it.
+    """
+
+    spec: JobSpec
+    placement: Placement
+    remaining_steps: int
+    generation: int
+    transfers: tuple[Transfer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +78,7 @@ class Snapshot:
 
     `electricity` maps a region to its prices in USD per kWh as far as they are known at `now_s`; a region without
     any known price is missing from it or answers None. Free GPUs and residual bandwidth
-    are not stored: `network.Residual.of(snapshot)` derives them from the cluster and the running jobs, so that
+    are not stored: `network.Residual` derives them from the cluster, the running jobs and the promises, so that
     they cannot disagree with them.
     """
 
@@ -51,3 +88,8 @@ class Snapshot:
     electricity: Mapping[str, KnownPrices]
     waiting: tuple[WaitingJob, ...] = field(default=())
     running: tuple[RunningJob, ...] = field(default=())
+    promised: tuple[Promise, ...] = field(default=())
+    recent: tuple[JobSpec, ...] = field(default=())
+    """Jobs that ended not long ago, the last first: what kind of jobs there are, beyond those of now."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each tenant (project) that has one; empty where all jobs are of one queue."""

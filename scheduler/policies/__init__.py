@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from scheduler.errors import InvalidValueError
+from scheduler.objective import Objective
 from scheduler.plan import Plan
 from scheduler.policies import bace, baselines
 from scheduler.policies.queueing import QueuePolicy
@@ -89,7 +90,8 @@ POLICIES: Mapping[str, QueuePolicy] = MappingProxyType({policy.name: policy for 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Which policy decides. `strict`: behind the first job that must wait, nobody starts (no backfill).
+    """Which policy decides. `strict`: behind the first job that must wait, nobody starts (no backfill). `objective`
+    is for the policies that weigh time against cost; the others have no such choice.
 
     Raises InvalidValueError for a name that no policy has.
     """
@@ -97,6 +99,7 @@ class PolicyConfig:
     name: str = "bace"
     strict: bool = False
     seed: int = 0
+    objective: Objective = Objective()
 
     def __post_init__(self) -> None:
         if self.name not in POLICIES:

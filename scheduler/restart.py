@@ -1,0 +1,121 @@
+"""What it takes to stop a job and to start it again elsewhere or with other stages: time, and bytes that travel.
+
+A job stops by writing its state, every stage its own layers, and goes on when the state lies where the stages stand
+now: what changes region travels over the links, then every stage reads its layers. Optimizer state, master weights and
+weights are `BYTES_PER_PARAMETER` a parameter, as they are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from scheduler.cluster import Cluster
+from scheduler.job import JobSpec
+from scheduler.network import Residual
+from scheduler.parameters import parameter_count
+from scheduler.placement import Placement, Transfer
+from scheduler.profile import BYTES_PER_PARAMETER, split_layers
+from scheduler.snapshot import StateSpan
+
+
+def state_bytes(spec: JobSpec) -> float:
+    """The whole checkpoint of a job, once, however many data replicas it has."""
+    if spec.profile is not None:
+        return spec.profile.stage_memory_bytes
+    return float(BYTES_PER_PARAMETER * parameter_count(spec.model))
+
+
+def storage_s(spec: JobSpec, cluster: Cluster, placement: Placement) -> float:
+    """How long the stages take to write their state, or to read it: the largest stage sets the time."""
+    largest = max(split_layers(spec.model, placement.stages)) / spec.model.layers
+    gpus = placement.segments[0].gpus_per_stage
+    return state_bytes(spec) * largest * 8 / (cluster.restart.storage_bps_per_gpu * gpus)
+
+
+def stop_s(spec: JobSpec, cluster: Cluster, placement: Placement) -> float:
+    """From the decision to stop until the GPUs are free: the state is written."""
+    return storage_s(spec, cluster, placement)
+
+
+def restart_s(
+    spec: JobSpec, cluster: Cluster, placement: Placement, transfers: Sequence[Transfer] = ()
+) -> float:
+    """From the moment a job that has a checkpoint gets its GPUs until its first step.
+
+    Processes start, then the state travels (all transfers at once), then it is read.
+    """
+    travel_s = max((transfer.duration_s for transfer in transfers), default=0.0)
+    return cluster.restart.fixed_s + travel_s + storage_s(spec, cluster, placement)
+
+
+def state_of(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
+    """Where the state of a job lies that stopped on a placement, in layer order."""
+    layers = iter(split_layers(spec.model, placement.stages))
+    held = [(each.region, sum(next(layers) for _ in range(each.stages))) for each in placement.segments]
+    return tuple(
+        StateSpan(region, sum(count for _, count in group))
+        for region, group in groupby(held, key=lambda each: each[0])
+    )
+
+
+def travelling_bytes(
+    spec: JobSpec, state: Sequence[StateSpan], placement: Placement
+) -> dict[tuple[str, str], float]:
+    """Bytes of state that have to go from one region to another before the job can restart there."""
+    if not state:
+        return {}
+    per_layer = state_bytes(spec) / spec.model.layers
+    sent: dict[tuple[str, str], float] = {}
+    for src, dst, layers in _overlaps(state, state_of(spec, placement)):
+        if src != dst:
+            sent[src, dst] = sent.get((src, dst), 0.0) + layers * per_layer
+    return sent
+
+
+def granted_transfers(
+    spec: JobSpec, state: Sequence[StateSpan], placement: Placement, residual: Residual
+) -> tuple[Transfer, ...] | None:
+    """The transfers that a restart needs, with what is free on their links beside the placement's own cuts.
+
+    `residual` is without the placement. Transfers that share an up- or downlink get an equal part of it. None if the
+    state cannot reach one of the regions now.
+    """
+    sent = travelling_bytes(spec, state, placement)
+    if not sent:
+        return ()
+    free = residual.clone()
+    free.take(placement)
+    leaving = {src: sum(1 for other, _ in sent if other == src) for src, _ in sent}
+    entering = {dst: sum(1 for _, other in sent if other == dst) for _, dst in sent}
+    transfers = []
+    for (src, dst), volume in sorted(sent.items()):
+        granted = min(
+            free.own_link_bps((src, dst)),
+            free.uplink_bps(src) / leaving[src],
+            free.downlink_bps(dst) / entering[dst],
+        )
+        if math.isfinite(granted):
+            granted = math.floor(granted)
+        if granted <= 0:
+            return None
+        transfers.append(Transfer(src, dst, volume, granted))
+    return tuple(transfers)
+
+
+def _overlaps(before: Sequence[StateSpan], after: Sequence[StateSpan]) -> Iterator[tuple[str, str, int]]:
+    """(from, to, layers) of two partitions of the same layers, piece by piece."""
+    there = iter(after)
+    now = next(there)
+    room = now.layers
+    for span in before:
+        left = span.layers
+        while left:
+            if not room:
+                now = next(there)
+                room = now.layers
+            step = min(left, room)
+            yield span.region, now.region, step
+            left -= step
+            room -= step
