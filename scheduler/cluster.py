@@ -155,7 +155,7 @@ class Cluster:
     pools: Mapping[PoolKey, Pool]
     links: Mapping[LinkKey, Link]
     nodes: tuple[Node, ...] = field(default=())
-    restart: RestartCosts = field(default=RestartCosts())
+    restart: RestartCosts = field(default_factory=RestartCosts)
 
     def __post_init__(self) -> None:
         for pool in self.pools.values():

@@ -17,7 +17,7 @@ from scheduler.job import JobSpec, PlacementRule, Recompute
 from scheduler.network import Residual
 from scheduler.options import Demand, Demands
 from scheduler.placement import Cut
-from scheduler.plan import Decision, Hold, Reject, Start
+from scheduler.plan import Hold, Reject, Start, Verdict
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.policies.proposal import Proposal, plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
@@ -86,7 +86,7 @@ def explain(snapshot: Snapshot, config: PolicyConfig, job_id: str) -> Explanatio
     """Explains one waiting job of a snapshot under a policy. Raises InvalidValueError if no such job waits."""
     policy = POLICIES[config.name]
     round_ = QueueRound.of(policy, snapshot, strict=config.strict, seed=config.seed)
-    found: tuple[_Case, Decision] | None = None
+    found: tuple[_Case, Verdict] | None = None
     for job, demand in round_.queue:
         mine = job.spec.job_id == job_id
         world = round_.world.with_residual(round_.world.residual.clone()) if mine else round_.world
@@ -137,7 +137,7 @@ def _verdict(case: _Case, region: str) -> RegionVerdict:
 
 
 def _fixes(
-    case: _Case, decision: Decision, snapshot: Snapshot, head: str | None
+    case: _Case, decision: Verdict, snapshot: Snapshot, head: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(what would let the job start, nearest first; the running jobs whose end would)."""
     match decision:

@@ -82,7 +82,7 @@ def _flat(value: float) -> Forecast:
 
 
 _REMEMBERED: dict[tuple[int, int, int], tuple[PriceSeries, Forecast]] = {}
-"""Forecasts are the same for all who ask in the same quarter of an hour; holds the series, so that its id stays its own."""
+"""One for all who ask in the same quarter of an hour. Holds the series, so that its id stays its own."""
 _MOST_REMEMBERED: Final = 2048
 
 

@@ -63,7 +63,9 @@ class Reject:
     reasons: tuple[Reason, ...]
 
 
-Decision = Start | Hold | Reject | Preempt | Move
+Verdict = Start | Hold | Reject
+"""What may be decided about a job that waits."""
+Decision = Verdict | Preempt | Move
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ links, nor of hash seeds or clocks; names break ties and do nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from scheduler.errors import InvalidValueError
@@ -99,7 +99,7 @@ class PolicyConfig:
     name: str = "bace"
     strict: bool = False
     seed: int = 0
-    objective: Objective = Objective()
+    objective: Objective = field(default_factory=Objective)
 
     def __post_init__(self) -> None:
         if self.name not in POLICIES:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from scheduler.network import Residual
 from scheduler.options import Demand, Demands
-from scheduler.plan import Decision, Hold, Plan, Reject, Start
+from scheduler.plan import Hold, Plan, Reject, Start, Verdict
 from scheduler.policies.proposal import Proposal
 from scheduler.policies.verdicts import NeedBps, held_reasons, never_reasons, to_keep_up
 from scheduler.policies.world import World
@@ -81,7 +81,7 @@ class QueueRound:
         capacity = any(pool.gpus for pool in snapshot.cluster.pools.values())
         return cls(policy, world, before, capacity, queue, strict)
 
-    def decide(self, job: WaitingJob, demand: Demand) -> Decision:
+    def decide(self, job: WaitingJob, demand: Demand) -> Verdict:
         """The decision for the next job of the queue; a start takes what it needs from the residual."""
         job_id = job.spec.job_id
         if demand not in self._refused and not (self.strict and self.head):
