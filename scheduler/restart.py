@@ -17,7 +17,7 @@ from scheduler.network import Residual
 from scheduler.parameters import parameter_count
 from scheduler.placement import Placement, Transfer
 from scheduler.profile import BYTES_PER_PARAMETER, split_layers
-from scheduler.snapshot import StateSpan
+from scheduler.snapshot import RunningJob, StateSpan
 
 
 def state_bytes(spec: JobSpec) -> float:
@@ -35,16 +35,34 @@ def storage_s(spec: JobSpec, cluster: Cluster, placement: Placement) -> float:
 
 
 def stop_s(spec: JobSpec, cluster: Cluster, placement: Placement) -> float:
-    """From the decision to stop until the GPUs are free: the state is written."""
+    """From the decision to stop a job that trains until its GPUs are free: the state is written."""
     return storage_s(spec, cluster, placement)
+
+
+def is_restarting(job: RunningJob, now_s: float) -> bool:
+    """Whether a job was started again and has not come to its first step: stopped now, it has nothing to write."""
+    return job.ready_s is not None and now_s < job.ready_s
+
+
+def time_to_stop_s(job: RunningJob, cluster: Cluster, now_s: float) -> float:
+    """From a decision to stop a running job now until its GPUs are free."""
+    if is_restarting(job, now_s):
+        return 0.0
+    return stop_s(job.spec, cluster, job.allocation.placement)
+
+
+def state_after_stop(job: RunningJob, now_s: float) -> tuple[StateSpan, ...]:
+    """Where the state of a running job lies if it is stopped now: where it trains, or still where it came from."""
+    return job.state if is_restarting(job, now_s) else state_of(job.spec, job.allocation.placement)
 
 
 def restart_s(
     spec: JobSpec, cluster: Cluster, placement: Placement, transfers: Sequence[Transfer] = ()
 ) -> float:
-    """From the moment a job that has a checkpoint gets its GPUs until its first step.
+    """From the moment a job that has run before gets its GPUs until its first step.
 
-    Processes start, then the state travels (all transfers at once), then it is read.
+    Processes start, then the state travels (all transfers at once), then it is read; initial weights, where it has no
+    checkpoint yet, as well.
     """
     travel_s = max((transfer.duration_s for transfer in transfers), default=0.0)
     return cluster.restart.fixed_s + travel_s + storage_s(spec, cluster, placement)

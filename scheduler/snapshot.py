@@ -25,8 +25,9 @@ class WaitingJob:
 
     `avoid_regions` are cooled down after a failure there; `require_regions`, where not empty, are the only
     ones that can reach its checkpoint. `generation` is that of the next allocation. `state` tells where its checkpoint
-    lies, in layer order; empty where it has none, or where every region reads it alike. `waits_since_s` is when it
-    last began to wait (epoch seconds; None: when it was submitted).
+    lies, in layer order; empty where it has none, or where every region reads it alike. `stages` is the number it has
+    to start with again, where it may not change. `waits_since_s` is when it last began to wait (epoch seconds; None:
+    when it was submitted).
     """
 
     spec: JobSpec
@@ -37,6 +38,7 @@ class WaitingJob:
     state: tuple[StateSpan, ...] = ()
     spent_usd: float = 0.0
     """What earlier generations cost whoever pays for it."""
+    stages: int | None = None
     waits_since_s: float | None = None
 
 
@@ -46,7 +48,8 @@ class RunningJob:
 
     `ready_s` is when it takes its first step of this generation (epoch seconds; None: at its start), `transfers` are
     what still travels until then. A `stopping` job writes its checkpoint: it holds what it has until it is gone, and
-    nothing more is decided about it here: it goes on by a promise, or waits again.
+    nothing more is decided about it here: it goes on by a promise, or waits again. `state` is the checkpoint from
+    which it started; it holds until `ready_s` (`restart.state_after_stop`).
     """
 
     spec: JobSpec
@@ -56,6 +59,8 @@ class RunningJob:
     transfers: tuple[Transfer, ...] = ()
     stopping: bool = False
     spent_usd: float = 0.0
+    """What earlier generations cost whoever pays for it."""
+    state: tuple[StateSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
