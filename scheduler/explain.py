@@ -19,6 +19,7 @@ from scheduler.options import Demand, Demands
 from scheduler.placement import Cut
 from scheduler.plan import Hold, Reject, Start, Verdict
 from scheduler.policies import POLICIES, PolicyConfig
+from scheduler.policies.horizon.policy import HorizonPolicy
 from scheduler.policies.proposal import Proposal, plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.verdicts import lack_of_bandwidth, narrow_links
@@ -85,6 +86,8 @@ class _Case:
 def explain(snapshot: Snapshot, config: PolicyConfig, job_id: str) -> Explanation:
     """Explains one waiting job of a snapshot under a policy. Raises InvalidValueError if no such job waits."""
     policy = POLICIES[config.name]
+    if isinstance(policy, HorizonPolicy):
+        policy = policy.verdicts
     round_ = QueueRound.of(policy, snapshot, strict=config.strict, seed=config.seed)
     found: tuple[_Case, Verdict] | None = None
     for job, demand in round_.queue:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -124,19 +124,23 @@ class Demands:
 
     def of(self, job: WaitingJob, *, as_named: bool = False) -> Demand:
         """The demand of a waiting job. `as_named` caps K at the stages that the job names (`bace-k0`)."""
-        key = (id(job.spec), job.avoid_regions, job.require_regions, as_named)
+        key = (id(job.spec), job.avoid_regions, job.require_regions, job.stages, as_named)
         memo = self._memo
         known = memo.by_spec.get(key)
         if known is not None:
             return known[1]
-        spec = job.spec
+        spec = asked = job.spec
+        if job.stages is not None:
+            kept = replace(spec.parallelism, stages_min=job.stages, stages_max=job.stages)
+            spec = replace(spec, parallelism=kept)
+            job = replace(job, spec=spec)
         shared = (Workload.of(spec), spec.parallelism, spec.placement, *key[1:])
         demand = memo.shared.get(shared)
         if demand is None:
             _make_room(memo.shared)
             demand = memo.shared[shared] = _demand(job, self._topology, as_named=as_named)
         _make_room(memo.by_spec)
-        memo.by_spec[key] = (spec, demand)  # holds the spec, so that its id stays its own
+        memo.by_spec[key] = (asked, demand)  # holds the spec, so that its id stays its own
         return demand
 
 

@@ -14,6 +14,7 @@ from scheduler.errors import InvalidValueError
 from scheduler.objective import Objective
 from scheduler.plan import Plan
 from scheduler.policies import bace, baselines
+from scheduler.policies.horizon.policy import HorizonPolicy
 from scheduler.policies.queueing import QueuePolicy
 from scheduler.priority import by_arrival, by_dynamic_priority, by_user_priority
 from scheduler.snapshot import Snapshot
@@ -84,7 +85,15 @@ _ALL = (
     ),
 )
 
-POLICIES: Mapping[str, QueuePolicy] = MappingProxyType({policy.name: policy for policy in _ALL})
+_HORIZON = HorizonPolicy(
+    "horizon",
+    "Every option of every job scored in seconds; running jobs are resized, moved and paused where it pays.",
+    next(policy for policy in _ALL if policy.name == "bace"),
+)
+
+POLICIES: Mapping[str, QueuePolicy | HorizonPolicy] = MappingProxyType(
+    {policy.name: policy for policy in (*_ALL, _HORIZON)}
+)
 """Every policy by its name."""
 
 
@@ -108,4 +117,7 @@ class PolicyConfig:
 
 def decide(snapshot: Snapshot, config: PolicyConfig) -> Plan:
     """One decision for every waiting job, in the order in which the policy looked at them."""
-    return POLICIES[config.name].decide(snapshot, strict=config.strict, seed=config.seed)
+    policy = POLICIES[config.name]
+    if isinstance(policy, HorizonPolicy):
+        return policy.decide(snapshot, strict=config.strict, seed=config.seed, objective=config.objective)
+    return policy.decide(snapshot, strict=config.strict, seed=config.seed)

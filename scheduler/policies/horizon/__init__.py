@@ -1,0 +1,1 @@
+"""horizon: the policy that weighs time against cost, over all jobs at once."""

@@ -1,0 +1,97 @@
+"""What horizon does with the jobs on a board: start, make room, grow and move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.options import Option, best_option, score_as_it_stands
+from scheduler.policies.horizon.queue import ends_s, shortest_first
+from scheduler.policies.horizon.work import Work
+
+
+def start_waiting(board: Board) -> None:
+    """Every waiting job, the shortest first, gets its best seat; where it fits nowhere, room may be made for it."""
+    refused: set[object] = set()
+    for work in shortest_first(board):
+        if work.demand in refused:
+            continue
+        option = best_option(work, board, None)
+        if option is not None:
+            board.place(work.job_id, option.seat)
+        elif not (board.config.ejects and make_room(board, work)):
+            refused.add(work.demand)
+
+
+def make_room(board: Board, newcomer: Work) -> bool:
+    """Push one longer job aside, if that costs it clearly less than the newcomer would wait otherwise.
+
+    The one pushed aside is given the best seat of what is left; without any it waits until the newcomer has ended.
+    """
+    wait_s = _until_room(board, newcomer)
+    best: tuple[float, Work, Option, Option | None] | None = None
+    for victim in _longest(board, newcomer):
+        seat = board.seats[victim.job_id]
+        stays_s = board.remaining_s(victim, seat)
+        trial = board.clone()
+        trial.release(victim.job_id)
+        option = best_option(newcomer, trial, None)
+        if option is None:
+            continue
+        trial.place(newcomer.job_id, option.seat)
+        again = best_option(victim, trial, seat)
+        away_s = option.run_s + board.stopping_s(victim) + board.cluster.restart.fixed_s + stays_s
+        loss_s = (away_s if again is None else again.run_s) - stays_s
+        if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
+            best = (loss_s, victim, option, again)
+    if best is None:
+        return False
+    _, victim, option, again = best
+    board.release(victim.job_id)
+    board.place(newcomer.job_id, option.seat)
+    if again is not None:
+        board.place(victim.job_id, again.seat)
+    return True
+
+
+def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
+    """The jobs that may be pushed aside for a newcomer: longer than it, and settled."""
+    config = board.config
+    length_s = newcomer.steps * newcomer.demand.solo_iteration_s
+    may = [
+        (-board.remaining_s(work, seat), job_id, work)
+        for job_id, seat in board.seats.items()
+        if (work := board.works[job_id]).movable
+        and work.seat is seat
+        and seat.ready_s + config.settle_s <= board.now_s
+        and board.remaining_s(work, seat) > max(length_s, config.least_remaining_s)
+        and work.spec.priority <= newcomer.spec.priority
+    ]
+    return [work for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]]
+
+
+def _until_room(board: Board, work: Work) -> float:
+    """Seconds until enough jobs will have ended that the waiting job finds a seat, as far as can be told."""
+    trial = board.clone()
+    wait_s = 0.0
+    for end_s, job_id in ends_s(board)[:8]:
+        trial.release(job_id)
+        wait_s = end_s
+        if best_option(work, trial, None) is not None:
+            break
+    return wait_s
+
+
+def improve_running(board: Board) -> None:
+    """Give running jobs a better seat, the shortest first, where that pays for the restart with something to spare."""
+    config = board.config
+    for end_s, job_id in ends_s(board):
+        work, seat = board.works[job_id], board.seats[job_id]
+        settled = work.seat is seat and seat.ready_s + config.settle_s <= board.now_s
+        if not (work.movable and settled and end_s > config.least_remaining_s):
+            continue
+        stays = score_as_it_stands(work, seat, board)
+        board.release(job_id)
+        option = best_option(work, board, seat)
+        margin_s = config.gain_part * stays + config.gain_restarts * (option.restart_s if option else 0.0)
+        board.place(job_id, seat if option is None or option.score_s > stays - margin_s else option.seat)

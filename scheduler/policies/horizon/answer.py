@@ -1,0 +1,68 @@
+"""From a board to a plan: what changed for each job, and why, in words."""
+
+from __future__ import annotations
+
+from scheduler.evaluate import evaluate
+from scheduler.plan import Decision, Hold, Move, Preempt, Reject, Start
+from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.queue import shortest_first
+from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.proposal import cuts_sentence, plural, prices_sentence, sentence
+from scheduler.policies.queueing import QueueRound
+from scheduler.snapshot import WaitingJob
+
+
+def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) -> list[Decision]:
+    """Starts and verdicts for the jobs that wait, then what changes for running ones. Order: starts, then the queue."""
+    made: list[Decision] = [
+        _start(board, board.works[job_id], board.seats[job_id])
+        for job_id in sorted(waiting)
+        if job_id in board.seats
+    ]
+    round_.started = len(made)
+    position = 0
+    for work in shortest_first(board):
+        job = waiting.get(work.job_id)
+        if job is None:
+            continue
+        position += 1
+        made.append(Hold(work.job_id, position, round_.reasons(job, work.demand)))
+    for job_id, work in sorted(board.works.items()):
+        if work.seat is None:
+            continue
+        seat = board.seats.get(job_id)
+        if seat is None:
+            made.append(Preempt(job_id, "A job that needs less time gets its place; it goes on afterwards."))
+        elif seat is not work.seat:
+            made.append(
+                Move(
+                    job_id,
+                    seat.placement,
+                    seat.iteration_s,
+                    _why(board, work, seat),
+                    seat.transfers,
+                )
+            )
+    return made
+
+
+def rejected(job_id: str, job: WaitingJob, work: Work, round_: QueueRound) -> Reject | None:
+    """The refusal of a job that could not run here if everything were free; None if it could."""
+    never = round_.never(job, work.demand)
+    return Reject(job_id, never) if never else None
+
+
+def _start(board: Board, work: Work, seat: Seat) -> Start:
+    return Start(work.job_id, seat.placement, seat.iteration_s, _why(board, work, seat), seat.transfers)
+
+
+def _why(board: Board, work: Work, seat: Seat) -> str:
+    placement = seat.placement
+    evaluation = evaluate(work.spec, board.cluster, placement.segments, placement.cuts)
+    most = max((each.most for each in work.demand.candidates), default=placement.stages)
+    stages = f"{plural(placement.stages, 'stage')} of at most {most}"
+    return sentence(
+        f"{stages} over {placement.describe()}: the least of its time, of what it takes from others and of its bill",
+        cuts_sentence(evaluation),
+        prices_sentence(board.world, placement.regions),
+    )

@@ -1,0 +1,116 @@
+"""The search for the best chain of regions as one loop over numbers, to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Search = Callable[
+    [Integers, Floats, Floats, Integers, NDArray[np.bool_], int, int, int, int, float],
+    tuple[float, Integers, int],
+]
+
+
+def run(
+    slots: Integers,
+    rate: Floats,
+    cut: Floats,
+    order: Integers,
+    inner: NDArray[np.bool_],
+    first: int,
+    stages: int,
+    longest: int,
+    budget: int,
+    bound: float,
+) -> tuple[float, Integers, int]:
+    """The cheapest chain that holds `stages` stages, its cost, and how many nodes of the search were left.
+
+    By region: `slots` free for a stage each, `rate` the cost of a stage there, `inner` whether it may carry two cuts.
+    `cut[a, b]` is the cost of a cut (infinite where there is none), `order[a]` the regions by it. The chain begins at
+    `first` where that is not negative, has at most `longest` regions and costs less than `bound`; it is empty where
+    there is none. A chain costs its cuts, and for one stage in each region and the rest where it is cheapest their
+    rates. Depth first, cheapest cut first, cut off where cuts and the cheapest slots anywhere already cost too much:
+    the answer is exact unless `budget` nodes were not enough.
+    """
+    regions = slots.size
+    longest = min(longest, regions, stages)
+    by_rate = np.argsort(rate)
+    # The cheapest that so many stages could stand, whatever the chain.
+    floor, left = 0.0, stages
+    for region in by_rate:
+        here = min(left, slots[region])
+        floor += here * rate[region]
+        left -= here
+    best, best_path = bound, np.zeros(0, dtype=np.int64)
+    if left > 0:
+        return best, best_path, budget
+    path = np.zeros(longest, dtype=np.int64)
+    position = np.zeros(longest, dtype=np.int64)  # of the next neighbour to try after path[depth]
+    spent = np.zeros(longest)  # cost of the cuts up to path[depth]
+    room = np.zeros(longest, dtype=np.int64)
+    used = np.zeros(regions, dtype=np.bool_)
+    for start in by_rate:
+        if slots[start] < 1 or (first >= 0 and start != first):
+            continue
+        depth = 0
+        path[0], position[0], spent[0], room[0] = start, 0, 0.0, slots[start]
+        used[start] = True
+        entered = True
+        while depth >= 0:
+            if entered:
+                budget -= 1
+                if room[depth] >= stages:
+                    cost, rest = spent[depth], stages - depth - 1
+                    for each in range(depth + 1):
+                        cost += rate[path[each]]
+                    for region in by_rate:
+                        if used[region]:
+                            here = min(rest, slots[region] - 1)
+                            cost += here * rate[region]
+                            rest -= here
+                    if cost < best:
+                        best, best_path = cost, path[: depth + 1].copy()
+                entered = False
+            if budget <= 0:
+                return best, best_path, 0
+            end = path[depth]
+            following = -1
+            if depth + 1 < longest and (depth == 0 or inner[end]):
+                while position[depth] < regions:
+                    candidate = order[end, position[depth]]
+                    position[depth] += 1
+                    if spent[depth] + cut[end, candidate] + floor >= best:
+                        position[depth] = regions  # all later ones cost as much or more
+                        break
+                    if slots[candidate] > 0 and not used[candidate]:
+                        following = candidate
+                        break
+            if following < 0:
+                used[end] = False
+                depth -= 1
+                continue
+            depth += 1
+            path[depth], position[depth] = following, 0
+            spent[depth] = spent[depth - 1] + cut[end, following]
+            room[depth] = room[depth - 1] + slots[following]
+            used[following] = True
+            entered = True
+    return best, best_path, budget
+
+
+@cache
+def compiled() -> Search:
+    """`run` as machine code; some seconds at the very first call, a tenth where it is cached."""
+    import numba  # here, because it takes long to import and most who import the scheduler never search
+
+    try:
+        kernel: Any = numba.njit(cache=True)(run)
+    except RuntimeError:  # numba found no folder it may write to: compile for this process only
+        kernel = numba.njit(run)
+    return kernel  # type: ignore[no-any-return]

@@ -1,0 +1,40 @@
+"""What horizon can be told, and its defaults: one configuration for every cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonConfig:
+    """Parameters of the policy; those of a mechanism that is switched off are not read.
+
+    Weights are relative: `electricity_weight` 1 means that as much is thought of doubling all electricity bills as of
+    doubling all completion times (both at an equal weight of time and cost), `egress_weight` the same for egress.
+    """
+
+    electricity_weight: float = 0.5
+    egress_weight: float = 0.1
+    estimate_sigma: float = 0.5
+    """How far declared steps are from the truth: σ of the logarithm of their ratio."""
+    aging: float = 0.1
+    """Seconds by which a second of waiting makes a job count as shorter."""
+    crowding: float = 1.0
+    """How much a held GPU-second is thought to take from the others, of (other jobs) / (GPUs)."""
+    resizes: bool = True
+    """Running jobs may change their stages and regions."""
+    ejects: bool = True
+    """A job that fits nowhere may push a longer one aside."""
+    candidates_for_ejection: int = 6
+    ejection_margin: float = 1.2
+    """A job is pushed aside where that costs it less than one part in so many of what it saves the other."""
+    settle_s: float = 300.0
+    """A job is left alone for so long after its first step."""
+    least_remaining_s: float = 600.0
+    """A job that has less left is left alone."""
+    gain_part: float = 0.03
+    """A job is moved where its score falls by this part …"""
+    gain_restarts: float = 0.3
+    """… and by this many of its restarts."""
+    search_nodes: int = 4000
+    """Nodes that one search for a chain may visit."""

@@ -1,0 +1,99 @@
+"""horizon: every option of a job scored in seconds, over jobs that wait and jobs that run (docs/horizon.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler.evaluate import evaluate
+from scheduler.job import Elasticity
+from scheduler.network import Residual
+from scheduler.objective import Objective
+from scheduler.options import Demand, Demands
+from scheduler.plan import Decision, Plan
+from scheduler.policies.horizon.acts import improve_running, start_waiting
+from scheduler.policies.horizon.answer import decisions, rejected
+from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.ground import Network, Prices, schedulable_gpus
+from scheduler.policies.horizon.weights import sample, weights_of
+from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
+from scheduler.policies.queueing import QueuePolicy, QueueRound
+from scheduler.policies.world import World
+from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonPolicy:
+    """The policy under one configuration. `verdicts` is the queueing policy that tells why a job waits."""
+
+    name: str
+    meaning: str
+    verdicts: QueuePolicy
+    config: HorizonConfig = field(default_factory=HorizonConfig)
+    replans: bool = True
+    """It changes running jobs, so it is asked when prices move as well."""
+
+    def decide(self, snapshot: Snapshot, *, strict: bool, seed: int, objective: Objective) -> Plan:
+        """A decision for every waiting job, and for running ones where a change pays."""
+        round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
+        waiting = {job.spec.job_id: job for job in snapshot.waiting}
+        board, refused = self.board(snapshot, seed, objective, round_)
+        start_waiting(board)
+        if self.config.resizes:
+            improve_running(board)
+            start_waiting(board)
+        for each in refused:
+            del waiting[each.job_id]
+        round_.world = board.world
+        return Plan(snapshot.version, (*refused, *decisions(board, waiting, round_)))
+
+    def board(
+        self, snapshot: Snapshot, seed: int, objective: Objective, round_: QueueRound
+    ) -> tuple[Board, list[Decision]]:
+        """The board before any move, and the refusals of jobs that can never run."""
+        residual = Residual.after_stops(snapshot)
+        demands = Demands(residual.topology)
+        sigma = self.config.estimate_sigma
+        works: dict[str, Work] = {}
+        seats: dict[str, Seat] = {}
+        refused: list[Decision] = []
+        for job in sorted(snapshot.waiting, key=lambda each: each.spec.job_id):
+            work = waiting_work(job, demands.of(job), sigma)
+            refusal = rejected(job.spec.job_id, job, work, round_)
+            if refusal is not None:
+                refused.append(refusal)
+            else:
+                works[job.spec.job_id] = work
+        for running in sorted(snapshot.running, key=lambda each: each.spec.job_id):
+            if running.stopping:
+                continue
+            work = running_work(running, _demand_of(running, demands), _iteration_s(running, snapshot), sigma)
+            if work.seat is not None:
+                works[work.job_id], seats[work.job_id] = work, work.seat
+        prices = Prices.of(snapshot, residual.topology)
+        network = Network.of(residual.topology)
+        kinds = [(work.demand, work.steps) for work in works.values()]
+        kinds += [(demands.of(WaitingJob(spec, 1)), float(spec.training.steps)) for spec in snapshot.recent]
+        price, egress = prices.mean(), network.mean_egress_usd_per_gb()
+        found = (sample(demand, steps, snapshot.cluster, price, egress) for demand, steps in kinds)
+        weights = weights_of(
+            (each for each in found if each is not None),
+            max(0, len(works) - 1),
+            schedulable_gpus(snapshot.cluster),
+            objective,
+            self.config,
+        )
+        world = World.of(snapshot, residual, seed)
+        board = Board(snapshot.now_s, world, prices, network, weights, self.config, works, seats)
+        return board, refused
+
+
+def _demand_of(running: RunningJob, demands: Demands) -> Demand:
+    """What the running job would ask for if it had to start again."""
+    kept = running.allocation.placement.stages if running.spec.elasticity is not Elasticity.RESIZE else None
+    return demands.of(WaitingJob(running.spec, 1, stages=kept))
+
+
+def _iteration_s(running: RunningJob, snapshot: Snapshot) -> float:
+    placement = running.allocation.placement
+    return evaluate(running.spec, snapshot.cluster, placement.segments, placement.cuts).iteration_s

@@ -1,0 +1,107 @@
+"""The jobs of a decision as horizon sees them, waiting and running alike, and where they stand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+from scheduler.job import Elasticity, JobSpec
+from scheduler.options import Demand
+from scheduler.placement import Placement, Transfer
+from scheduler.restart import state_of
+from scheduler.snapshot import RunningJob, StateSpan, WaitingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a job stands, and from when it steps. Times in epoch seconds."""
+
+    placement: Placement
+    iteration_s: float
+    ready_s: float
+    transfers: tuple[Transfer, ...] = ()
+    """Bandwidth that is held beside the placement's cuts until `ready_s`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """A job of this decision. `steps` is how many it has probably left, whatever it declared."""
+
+    spec: JobSpec
+    demand: Demand
+    steps: float
+    waits_since_s: float
+    has_state: bool
+    state: tuple[StateSpan, ...]
+    seat: Seat | None
+    """Where it runs now; None if it waits."""
+    movable: bool
+
+    @property
+    def job_id(self) -> str:
+        return self.spec.job_id
+
+    def state_from(self, seat: Seat | None) -> tuple[StateSpan, ...]:
+        """Where its state lies when it starts next, having been in that seat."""
+        return self.state if seat is None else state_of(self.spec, seat.placement)
+
+
+def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
+    """A job that waits."""
+    since_s = job.spec.submit_s if job.waits_since_s is None else job.waits_since_s
+    return Work(
+        spec=job.spec,
+        demand=demand,
+        steps=_expected(job.spec.training.steps, job.remaining_steps, sigma),
+        waits_since_s=since_s,
+        has_state=job.generation > 1,
+        state=job.state,
+        seat=None,
+        movable=job.spec.elasticity is not Elasticity.NONE,
+    )
+
+
+def running_work(job: RunningJob, demand: Demand, iteration_s: float, sigma: float) -> Work:
+    """A job that runs and is not stopping."""
+    allocation = job.allocation
+    ready_s = allocation.start_s if job.ready_s is None else job.ready_s
+    return Work(
+        spec=job.spec,
+        demand=demand,
+        steps=_expected(job.spec.training.steps, job.remaining_steps, sigma),
+        waits_since_s=allocation.start_s,
+        has_state=True,
+        state=state_of(job.spec, allocation.placement),
+        seat=Seat(allocation.placement, iteration_s, ready_s, job.transfers),
+        movable=job.spec.elasticity is not Elasticity.NONE,
+    )
+
+
+def _expected(declared: int, remaining: int, sigma: float) -> float:
+    """Steps that a job has probably left that declared so many and, as declared, has `remaining` left.
+
+    The truth is taken to be log-normal around what was declared; that the job has not ended yet says that it is longer
+    than what it has done.
+    """
+    if sigma <= 0:
+        return float(remaining)
+    done = (declared - remaining) / declared
+    return max(1.0, declared * mean_left(round(done, 3), sigma))
+
+
+@lru_cache(maxsize=65536)
+def mean_left(done: float, sigma: float) -> float:
+    """E[X − done | X > done] of a log-normal X with median 1 and that σ, by its partial expectation.
+
+    E[X; X > d] = e^{σ²/2} Φ(σ − ln d / σ), P(X > d) = Φ(−ln d / σ).
+    """
+    mean = math.exp(sigma * sigma / 2)
+    if done <= 0:
+        return mean
+    normal, depth = NormalDist(), math.log(done) / sigma
+    survival = normal.cdf(-depth)
+    if survival < 1e-9:
+        return done * sigma * sigma
+    return mean * normal.cdf(sigma - depth) / survival - done
