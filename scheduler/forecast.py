@@ -81,6 +81,20 @@ def _flat(value: float) -> Forecast:
     return Forecast(0.0, np.zeros(1), value)
 
 
+_ARRAYS: dict[int, tuple[PriceSeries, Floats, Floats]] = {}
+_MOST_ARRAYS: Final = 256
+
+
+def _arrays(series: PriceSeries) -> tuple[Floats, Floats]:
+    """Times and values of a series as arrays, made once."""
+    found = _ARRAYS.get(id(series))
+    if found is None:
+        if len(_ARRAYS) >= _MOST_ARRAYS:
+            _ARRAYS.clear()
+        found = _ARRAYS[id(series)] = (series, np.asarray(series.valid_from_s), np.asarray(series.values))
+    return found[1], found[2]
+
+
 _REMEMBERED: dict[tuple[int, int, int], tuple[PriceSeries, Forecast]] = {}
 """One for all who ask in the same quarter of an hour. Holds the series, so that its id stays its own."""
 _MOST_REMEMBERED: Final = 2048
@@ -97,8 +111,7 @@ def _remembered(series: PriceSeries, published: int, quarter: int) -> Forecast:
 
 
 def _made(series: PriceSeries, published: int, start_s: float) -> Forecast:
-    times = np.asarray(series.valid_from_s[: published + 1])
-    values = np.asarray(series.values[: published + 1])
+    times, values = (each[: published + 1] for each in _arrays(series))
     starts = start_s + _STEP_S * np.arange(round(HORIZON_S / _STEP_S))
     # The last published value is carried for a while; after that, the same hour a week earlier, again and again.
     weeks = np.ceil(np.maximum(starts - (times[-1] + CARRIED_S) + 1e-6, 0.0) / WEEK_S)

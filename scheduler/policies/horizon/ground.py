@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cluster import Cluster
-from scheduler.forecast import forecast
+from scheduler.forecast import Forecast, forecast
 from scheduler.network import Residual, Topology
 from scheduler.snapshot import Snapshot
 
@@ -58,6 +59,12 @@ class Prices:
     def mean(self) -> float:
         """The mean over all regions and the coming days."""
         return max(0.0, float(self.usd_per_kwh[:, -1].mean())) if self.usd_per_kwh.size else 0.0
+
+
+@lru_cache(maxsize=2048)
+def _means(seen: Forecast) -> tuple[float, ...]:
+    """The mean of a forecast over each window, from the quarter of an hour in which it was made."""
+    return tuple(seen.mean(seen.start_s, seen.start_s + window) for window in WINDOWS_S.tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
