@@ -1,8 +1,11 @@
 """Whether a plan may be carried out: judged from the snapshot alone, apart from every policy.
 
-Nothing here is shared with the code that makes plans (policies, network, options, pathfinder, allocator): what
-those modules believe to be free is counted again. Only the description of the world and the memory of a stage
-(`profile.py`, the physics) are common ground.
+Nothing here is shared with the code that makes plans (policies, network, restart, options, pathfinder, allocator):
+what those modules believe to be free, or to have to travel, is counted again. Only the description of the world and
+the physics of a job (`profile.py`, `parameters.py`) are common ground.
+
+What a plan gives away may be what stopping jobs still hold, or jobs that it stops itself: capacities are compared with
+what is held once those have left, promises included.
 
 Tolerance: amounts of bandwidth may pass a capacity by a relative 1e-9 (rounding of sums of floats), GPUs by
 nothing; a latency may differ from half the round trip by a relative 1e-9.
@@ -20,11 +23,12 @@ from itertools import groupby
 
 from scheduler.cluster import Cluster, LinkKey, PoolKey
 from scheduler.errors import InvalidValueError
-from scheduler.job import JobSpec
-from scheduler.placement import Placement
-from scheduler.plan import Hold, Plan, Reject, Start
-from scheduler.profile import in_flight_limit, stage_profiles
-from scheduler.snapshot import Snapshot, WaitingJob
+from scheduler.job import Elasticity, JobSpec
+from scheduler.parameters import parameter_count
+from scheduler.placement import Placement, Transfer
+from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
+from scheduler.profile import BYTES_PER_PARAMETER, in_flight_limit, split_layers, stage_profiles
+from scheduler.snapshot import RunningJob, Snapshot, StateSpan, WaitingJob
 
 RELATIVE_TOLERANCE = 1e-9
 
@@ -33,7 +37,13 @@ class Rule(StrEnum):
     """What a plan must keep."""
 
     VERSION = "version"  # made against this snapshot
-    ONCE_EACH = "once-each"  # one decision for every waiting job, none for others
+    ONCE_EACH = (
+        "once-each"  # one decision for every waiting job, at most one for a running one, none for others
+    )
+    RUNNING = "running"  # only jobs that run, and are not stopping already, are preempted or moved
+    ELASTICITY = (
+        "elasticity"  # ... and only those that allow it, with as many stages as before where they ask that
+    )
     REASONS = "reasons"  # whoever waits or is refused is told why
     GANG = "gang"  # whole stages of the size the job asked for, in numbers it allows
     REGION_ALLOWED = "region-allowed"
@@ -45,6 +55,7 @@ class Rule(StrEnum):
     UPLINK = "uplink"
     DOWNLINK = "downlink"
     MEMORY = "memory"
+    TRANSFERS = "transfers"  # state travels from where it lies to where it is needed, no more and no less
     PREDICTION = "prediction"
 
 
@@ -57,24 +68,71 @@ class Violation:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A placement that a plan gives: to a waiting job, or to a running one that it moves."""
+
+    spec: JobSpec
+    decision: Start | Move
+    state: tuple[StateSpan, ...]
+    """Where the job's checkpoint lies when it begins."""
+    stages: int | None
+    """The number it must keep, where it must."""
+    avoid_regions: frozenset[str] = frozenset()
+    require_regions: frozenset[str] = frozenset()
+
+    @property
+    def job_id(self) -> str:
+        return self.spec.job_id
+
+    @property
+    def placement(self) -> Placement:
+        return self.decision.placement
+
+
 def check_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
     """Everything that is wrong with a plan for this snapshot; empty if it may be applied."""
     waiting = {job.spec.job_id: job for job in snapshot.waiting}
-    starts = [start for start in plan.starts if start.job_id in waiting]
-    found = list(_decisions(snapshot, plan, waiting))
-    for start in starts:
-        job = waiting[start.job_id]
-        found += _gang(job.spec, start)
-        found += _regions(job, start)
-        found += _chain(snapshot.cluster, start)
-        found += _memory(snapshot.cluster, job.spec, start)
-        found += _prediction(start)
-    found += _gpus(snapshot, starts)
-    found += _bandwidth(snapshot, starts)
+    running = {job.spec.job_id: job for job in snapshot.running}
+    found = list(_decisions(snapshot, plan, waiting, running))
+    begun = [*_started(plan, waiting), *_moved(snapshot, plan, running)]
+    for each in begun:
+        found += _gang(each)
+        found += _regions(each)
+        found += _chain(snapshot.cluster, each)
+        found += _memory(snapshot.cluster, each)
+        found += _transfers(snapshot.cluster, each)
+        found += _prediction(each)
+    if begun:
+        stopped = {each.job_id for each in plan.preemptions} | {each.job_id for each in plan.moves}
+        leaving = [job for job in snapshot.running if job.stopping or job.spec.job_id in stopped]
+        staying = [job for job in snapshot.running if not job.stopping and job.spec.job_id not in stopped]
+        found += _gpus(snapshot, staying, leaving, begun)
+        found += _bandwidth(snapshot, staying, begun)
     return tuple(found)
 
 
-def _decisions(snapshot: Snapshot, plan: Plan, waiting: dict[str, WaitingJob]) -> Iterator[Violation]:
+def _started(plan: Plan, waiting: dict[str, WaitingJob]) -> Iterator[_Begun]:
+    for start in plan.starts:
+        job = waiting.get(start.job_id)
+        if job is not None:
+            yield _Begun(job.spec, start, job.state, job.stages, job.avoid_regions, job.require_regions)
+
+
+def _moved(snapshot: Snapshot, plan: Plan, running: dict[str, RunningJob]) -> Iterator[_Begun]:
+    for move in plan.moves:
+        job = running.get(move.job_id)
+        if job is not None:
+            placement = job.allocation.placement
+            restarting = job.ready_s is not None and snapshot.now_s < job.ready_s
+            state = job.state if restarting else _state(job.spec, placement)
+            keeps = None if job.spec.elasticity is Elasticity.RESIZE else placement.stages
+            yield _Begun(job.spec, move, state, keeps)
+
+
+def _decisions(
+    snapshot: Snapshot, plan: Plan, waiting: dict[str, WaitingJob], running: dict[str, RunningJob]
+) -> Iterator[Violation]:
     if plan.snapshot_version != snapshot.version:
         yield Violation(
             "",
@@ -83,25 +141,42 @@ def _decisions(snapshot: Snapshot, plan: Plan, waiting: dict[str, WaitingJob]) -
         )
     decided = Counter(decision.job_id for decision in plan.decisions)
     for job_id in sorted(waiting.keys() | decided.keys()):
-        if job_id not in waiting:
-            yield Violation(job_id, Rule.ONCE_EACH, "decided, but it does not wait in this snapshot")
-        elif decided[job_id] != 1:
+        if job_id in waiting and decided[job_id] != 1:
             yield Violation(job_id, Rule.ONCE_EACH, f"decided {decided[job_id]} times instead of once")
+        elif job_id in running and decided[job_id] > 1:
+            yield Violation(job_id, Rule.ONCE_EACH, f"changed {decided[job_id]} times in one plan")
+        elif job_id not in waiting and job_id not in running:
+            yield Violation(job_id, Rule.ONCE_EACH, "decided, but it neither waits nor runs in this snapshot")
     for decision in plan.decisions:
+        job_id = decision.job_id
         match decision:
-            case Hold(job_id, position, reasons):
+            case Hold(position=position, reasons=reasons):
                 if position < 1 or not reasons:
                     yield Violation(job_id, Rule.REASONS, "held without a position and a reason")
-            case Reject(job_id, reasons):
+            case Reject(reasons=reasons):
                 if not reasons:
                     yield Violation(job_id, Rule.REASONS, "rejected without a reason")
-            case Start(job_id=job_id, why=why):
+            case Start(why=why) | Move(why=why) | Preempt(why=why):
                 if not why:
-                    yield Violation(job_id, Rule.REASONS, "started without saying why there")
+                    yield Violation(job_id, Rule.REASONS, "started, moved or preempted without saying why")
+        if isinstance(decision, Preempt | Move):
+            yield from _stop(job_id, running.get(job_id))
+        elif job_id in running:
+            yield Violation(job_id, Rule.ONCE_EACH, "decided as if it waited, but it runs")
 
 
-def _gang(spec: JobSpec, start: Start) -> Iterator[Violation]:
-    wanted, placement = spec.parallelism, start.placement
+def _stop(job_id: str, job: RunningJob | None) -> Iterator[Violation]:
+    if job is None:
+        yield Violation(job_id, Rule.RUNNING, "stopped, but it does not run")
+    elif job.stopping:
+        yield Violation(job_id, Rule.RUNNING, "stopped, but it is stopping already")
+    elif job.spec.elasticity is Elasticity.NONE:
+        yield Violation(job_id, Rule.ELASTICITY, "stopped, but its elasticity is none")
+
+
+def _gang(start: _Begun) -> Iterator[Violation]:
+    spec, placement = start.spec, start.placement
+    wanted = spec.parallelism
     size = round(wanted.tensor * wanted.data)
     for segment in placement.segments:
         if segment.gpus_per_stage != size:
@@ -116,20 +191,26 @@ def _gang(spec: JobSpec, start: Start) -> Iterator[Violation]:
         yield Violation(
             start.job_id, Rule.GANG, f"{placement.stages} stages, the job allows {least} to {most}"
         )
+    if start.stages is not None and placement.stages != start.stages:
+        yield Violation(
+            start.job_id,
+            Rule.ELASTICITY,
+            f"{placement.stages} stages, but it must go on with {start.stages}",
+        )
     if len(placement.window) != placement.stages or min(placement.window) < 1:
         yield Violation(start.job_id, Rule.GANG, "not every stage has an in-flight window of at least 1")
 
 
-def _regions(job: WaitingJob, start: Start) -> Iterator[Violation]:
-    rule, used = job.spec.placement, {segment.region for segment in start.placement.segments}
+def _regions(start: _Begun) -> Iterator[Violation]:
+    rule, used = start.spec.placement, {segment.region for segment in start.placement.segments}
     for region in sorted(used):
         if rule.regions and not any(fnmatchcase(region, glob) for glob in rule.regions):
             yield Violation(start.job_id, Rule.REGION_ALLOWED, f"{region} is not one of {rule.regions}")
         if any(fnmatchcase(region, glob) for glob in rule.exclude):
             yield Violation(start.job_id, Rule.REGION_ALLOWED, f"{region} is excluded by {rule.exclude}")
-        if region in job.avoid_regions:
+        if region in start.avoid_regions:
             yield Violation(start.job_id, Rule.REGION_ALLOWED, f"{region} cools down after a failure")
-        if job.require_regions and region not in job.require_regions:
+        if start.require_regions and region not in start.require_regions:
             yield Violation(start.job_id, Rule.REGION_ALLOWED, f"{region} cannot reach the checkpoint")
     if rule.max_regions is not None and len(used) > rule.max_regions:
         yield Violation(
@@ -137,7 +218,7 @@ def _regions(job: WaitingJob, start: Start) -> Iterator[Violation]:
         )
 
 
-def _chain(cluster: Cluster, start: Start) -> Iterator[Violation]:
+def _chain(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
     placement = start.placement
     blocks = [region for region, _ in groupby(segment.region for segment in placement.segments)]
     if len(blocks) != len(set(blocks)):
@@ -159,8 +240,8 @@ def _chain(cluster: Cluster, start: Start) -> Iterator[Violation]:
             )
 
 
-def _memory(cluster: Cluster, spec: JobSpec, start: Start) -> Iterator[Violation]:
-    placement = start.placement
+def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
+    spec, placement = start.spec, start.placement
     types = [
         cluster.gpu_types.get(segment.gpu_type)
         for segment in placement.segments
@@ -184,23 +265,74 @@ def _memory(cluster: Cluster, spec: JobSpec, start: Start) -> Iterator[Violation
             )
 
 
-def _prediction(start: Start) -> Iterator[Violation]:
-    if not (math.isfinite(start.predicted_iteration_s) and start.predicted_iteration_s > 0):
-        yield Violation(
-            start.job_id, Rule.PREDICTION, f"{start.predicted_iteration_s} s is not an iteration time"
-        )
+def _transfers(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
+    """What must travel does, once, over links that exist."""
+    needed = _travelling(start.spec, start.state, start.placement)
+    sent = Counter((each.src, each.dst) for each in start.decision.transfers)
+    for src, dst in sorted(needed.keys() | sent.keys()):
+        if sent[src, dst] != ((src, dst) in needed):
+            yield Violation(
+                start.job_id,
+                Rule.TRANSFERS,
+                f"{src} > {dst}: {sent[src, dst]} transfers, {needed.get((src, dst), 0.0):g} bytes must travel",
+            )
+    for each in start.decision.transfers:
+        name, volume = f"{each.src} > {each.dst}", needed.get((each.src, each.dst), each.sent_bytes)
+        if not math.isclose(each.sent_bytes, volume, rel_tol=RELATIVE_TOLERANCE):
+            yield Violation(
+                start.job_id, Rule.TRANSFERS, f"{name}: {each.sent_bytes:.17g} bytes instead of {volume:.17g}"
+            )
+        if (each.src, each.dst) not in cluster.links:
+            yield Violation(start.job_id, Rule.TRANSFERS, f"{name}: there is no link")
+        if not math.isfinite(each.bandwidth_bps):
+            yield Violation(start.job_id, Rule.TRANSFERS, f"{name}: its bandwidth is not finite")
 
 
-def _gpus(snapshot: Snapshot, starts: list[Start]) -> Iterator[Violation]:
-    """GPUs of every pool that a start uses, what runs already included."""
+def _travelling(
+    spec: JobSpec, state: tuple[StateSpan, ...], placement: Placement
+) -> dict[tuple[str, str], float]:
+    """Bytes that have to cross from region to region, layer by layer."""
+    if not state or placement.stages > spec.model.layers:
+        return {}
+    lies = [span.region for span in state for _ in range(span.layers)]
+    stands = [span.region for span in _state(spec, placement) for _ in range(span.layers)]
+    crossing = Counter((src, dst) for src, dst in zip(lies, stands, strict=True) if src != dst)
+    whole = BYTES_PER_PARAMETER * parameter_count(spec.model)
+    total = spec.profile.stage_memory_bytes if spec.profile else float(whole)
+    return {pair: total * layers / spec.model.layers for pair, layers in crossing.items()}
+
+
+def _state(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
+    """The layers that stand in each segment of a placement."""
+    split = split_layers(spec.model, placement.stages)
+    spans, first = [], 0
+    for segment in placement.segments:
+        last = first + segment.stages
+        spans.append(StateSpan(segment.region, sum(split[first:last])))
+        first = last
+    return tuple(spans)
+
+
+def _prediction(start: _Begun) -> Iterator[Violation]:
+    predicted_s = start.decision.predicted_iteration_s
+    if not (math.isfinite(predicted_s) and predicted_s > 0):
+        yield Violation(start.job_id, Rule.PREDICTION, f"{predicted_s} s is not an iteration time")
+
+
+def _gpus(
+    snapshot: Snapshot, staying: list[RunningJob], leaving: list[RunningJob], starts: list[_Begun]
+) -> Iterator[Violation]:
+    """GPUs of every pool that a start uses, what runs on and what is promised already included."""
     cluster = snapshot.cluster
+    room: Counter[PoolKey] = Counter()
     if cluster.nodes:
-        room: Counter[PoolKey] = Counter()
         for node in cluster.nodes:
             room[node.region, node.gpu_type] += len(set(node.free_gpus))
+        room.update(_held_gpus(job.allocation.placement for job in leaving))
     else:
-        room = Counter({key: pool.gpus for key, pool in cluster.pools.items()})
-        room.subtract(_held_gpus(job.allocation.placement for job in snapshot.running))
+        room.update({key: pool.gpus for key, pool in cluster.pools.items()})
+        room.subtract(_held_gpus(job.allocation.placement for job in staying))
+    room.subtract(_held_gpus(promise.placement for promise in snapshot.promised))
     taken = _held_gpus(start.placement for start in starts)
     for pool, gpus in sorted(taken.items()):
         if gpus > room[pool]:
@@ -224,16 +356,19 @@ def _held_gpus(placements: Iterable[Placement]) -> Counter[PoolKey]:
     return held
 
 
-def _bandwidth(snapshot: Snapshot, starts: list[Start]) -> Iterator[Violation]:
-    """Links, uplinks and downlinks that a start uses: all grants over them, running ones too, against capacity."""
+def _bandwidth(snapshot: Snapshot, staying: list[RunningJob], starts: list[_Begun]) -> Iterator[Violation]:
+    """Links, uplinks and downlinks that a start uses: all grants over them against their capacity."""
     cluster = snapshot.cluster
     load: defaultdict[tuple[Rule, LinkKey | str], list[float]] = defaultdict(list)
     users: defaultdict[tuple[Rule, LinkKey | str], set[str]] = defaultdict(set)
-    for job in snapshot.running:
-        for resource, bandwidth in _uses(job.allocation.placement):
+    for job in staying:
+        for resource, bandwidth in _uses(job.allocation.placement, job.transfers):
+            load[resource].append(bandwidth)
+    for promise in snapshot.promised:
+        for resource, bandwidth in _uses(promise.placement, promise.transfers):
             load[resource].append(bandwidth)
     for start in starts:
-        for resource, bandwidth in _uses(start.placement):
+        for resource, bandwidth in _uses(start.placement, start.decision.transfers):
             load[resource].append(bandwidth)
             users[resource].add(start.job_id)
     for resource in sorted(users, key=str):
@@ -256,10 +391,16 @@ def _bandwidth(snapshot: Snapshot, starts: list[Start]) -> Iterator[Violation]:
             )
 
 
-def _uses(placement: Placement) -> Iterator[tuple[tuple[Rule, LinkKey | str], float]]:
-    """What every cut holds: its bandwidth in both directions, on the links and on both ends."""
+def _uses(
+    placement: Placement, transfers: Iterable[Transfer]
+) -> Iterator[tuple[tuple[Rule, LinkKey | str], float]]:
+    """What cuts hold in both directions and transfers in one: on the links and on both ends."""
     for cut in placement.cuts:
         for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
             yield (Rule.LINK, (src, dst)), cut.bandwidth_bps
             yield (Rule.UPLINK, src), cut.bandwidth_bps
             yield (Rule.DOWNLINK, dst), cut.bandwidth_bps
+    for transfer in transfers:
+        yield (Rule.LINK, (transfer.src, transfer.dst)), transfer.bandwidth_bps
+        yield (Rule.UPLINK, transfer.src), transfer.bandwidth_bps
+        yield (Rule.DOWNLINK, transfer.dst), transfer.bandwidth_bps

@@ -40,6 +40,8 @@ class QueuePolicy:
     as_named: bool = False
     mixes_gpu_types: bool = False
     need_bps: NeedBps = to_keep_up
+    replans: bool = False
+    """Whether it may change running jobs, and so has something to decide when none waits."""
 
     def decide(self, snapshot: Snapshot, *, strict: bool, seed: int) -> Plan:
         """A decision for every waiting job. `strict`: behind the first job that must wait, nobody starts."""

@@ -1,8 +1,9 @@
 """Replays a scenario under one policy on a virtual clock: the second driver of `decide`, beside the service.
 
-The clock jumps from event to event: arrivals, ends of jobs, and, while jobs wait, moments at which a price changes
-or becomes known. All events of one instant are taken before the policy is asked once. A job runs its actual steps at
-the iteration time that `evaluate` gives for what it was granted; a snapshot holds only what it declared.
+The clock jumps from event to event: arrivals, ends of jobs and of stops, and, while jobs wait (or, under a policy that
+changes running jobs, while such jobs run), moments at which a price changes or becomes known. All events of one
+instant are taken before the policy is asked once. A job runs its actual steps at the iteration time that `evaluate`
+gives for what it was granted; a snapshot holds only what it declared.
 """
 
 from __future__ import annotations
@@ -11,22 +12,31 @@ import heapq
 import math
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from scheduler import policies
 from scheduler.check import check_plan
-from scheduler.evaluate import Evaluation, evaluate
-from scheduler.job import JobState
+from scheduler.evaluate import evaluate
+from scheduler.job import Elasticity, JobState
 from scheduler.placement import Allocation
-from scheduler.plan import Hold, Plan, Reject, Start
+from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.policies import PolicyConfig, decide
 from scheduler.reasons import Reason
+from scheduler.replay.accounts import Account
 from scheduler.replay.errors import ReplayError
 from scheduler.replay.jobs import ReplayJob
-from scheduler.replay.meter import Generation, Meter
+from scheduler.replay.meter import Meter
+from scheduler.replay.promises import Pending, that_begin
 from scheduler.replay.records import AllocationRow, Decisions, JobRow, LinkRow, Rejection, ReplayResult
-from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
+from scheduler.replay.running import Arrival, Run
+from scheduler.restart import restart_s
+from scheduler.snapshot import Promise, Snapshot, WaitingJob
 from scheduler.spec.scenario import Scenario
+
+RECENT_JOBS = 50
+"""How many of the jobs that ended last a snapshot shows."""
 
 Progress = Callable[[int, int, float], None]
 """Called with jobs ended, jobs in all, and the virtual time in seconds from the start."""
@@ -59,49 +69,36 @@ def replay(
 
 
 @dataclass(slots=True)
-class _Run:
-    """A job that holds an allocation. `end_s` counts from the start of the scenario."""
-
-    job: ReplayJob
-    allocation: Allocation
-    evaluation: Evaluation
-    start_s: float
-    end_s: float
-
-    def as_seen(self, now_s: float) -> RunningJob:
-        """The job as a policy sees it: declared steps less those done, at least 1."""
-        done = min(
-            int((now_s - self.start_s) / self.evaluation.iteration_s),
-            self.job.actual_steps,
-        )
-        return RunningJob(self.job.spec, self.allocation, max(1, self.job.spec.training.steps - done))
-
-
-@dataclass(slots=True)
 class _Engine:
     scenario: Scenario
     jobs: Sequence[ReplayJob]
     config: PolicyConfig
     progress: Progress
     meter: Meter = field(init=False)
+    replans: bool = field(init=False)
+    price_times_s: list[float] = field(init=False)
+    accounts: dict[str, Account] = field(init=False)
     rows: dict[str, JobRow] = field(default_factory=dict)
     allocations: list[AllocationRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     durations_s: list[float] = field(default_factory=list)
     waiting: dict[str, WaitingJob] = field(default_factory=dict)
-    running: dict[str, _Run] = field(default_factory=dict)
-    ends: list[tuple[float, str]] = field(default_factory=list)
+    running: dict[str, Run] = field(default_factory=dict)
+    pending: list[Pending] = field(default_factory=list)
+    stopping: set[str] = field(default_factory=set)
+    ends: list[tuple[float, str, int]] = field(default_factory=list)
+    """(when, job, generation), one for each end that was ever expected; a stop brings another."""
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_JOBS))
     held: dict[str, tuple[Reason, ...]] = field(default_factory=dict)
-    price_times_s: list[float] = field(init=False)
-    by_id: dict[str, ReplayJob] = field(init=False)
     arrived: int = 0
     version: int = 0
 
     def __post_init__(self) -> None:
         self.meter = Meter(self.scenario)
+        self.replans = policies.POLICIES[self.config.name].replans
         self.price_times_s = _price_times_s(self.scenario)
-        self.by_id = {job.spec.job_id: job for job in self.jobs}
+        self.accounts = {job.spec.job_id: Account(job) for job in self.jobs}
 
     def run(self) -> None:
         now_s = -math.inf
@@ -110,9 +107,10 @@ class _Engine:
             if following_s is None:
                 break
             now_s = following_s
-            self._finish(now_s)
+            self._end_runs(now_s)
             self._arrive(now_s)
-            if self.waiting:
+            self._begin(now_s)
+            if self._may_decide():
                 self._apply(self._decide(now_s), now_s)
             self.progress(len(self.rows), len(self.jobs), now_s)
         for job_id in list(self.waiting):
@@ -120,53 +118,62 @@ class _Engine:
             self._reject(job_id, self.held[job_id])
         self.progress(len(self.rows), len(self.jobs), max(now_s, 0.0))
 
+    def _may_decide(self) -> bool:
+        """Whether there is anything to decide: jobs that wait, or running ones that the policy may change."""
+        return bool(self.waiting) or (self.replans and any(run.elastic for run in self.running.values()))
+
     def _next_event_s(self, now_s: float) -> float | None:
         times = []
         if self.arrived < len(self.jobs):
             times.append(self.jobs[self.arrived].submit_s)
+        while self.ends and not self._is_expected(*self.ends[0]):
+            heapq.heappop(self.ends)
         if self.ends:
             times.append(self.ends[0][0])
-        if self.waiting:
+        if self._may_decide():
             index = bisect_right(self.price_times_s, now_s)
             if index < len(self.price_times_s):
                 times.append(self.price_times_s[index])
         return min(times, default=None)
 
-    def _finish(self, now_s: float) -> None:
+    def _is_expected(self, end_s: float, job_id: str, generation: int) -> bool:
+        """Whether this is still how the job's generation will end: it has not ended, and not been stopped since."""
+        run = self.running.get(job_id)
+        return run is not None and run.allocation.generation == generation and run.end_s == end_s
+
+    def _end_runs(self, now_s: float) -> None:
         while self.ends and self.ends[0][0] <= now_s:
-            _, job_id = heapq.heappop(self.ends)
-            run = self.running.pop(job_id)
-            spec = run.job.spec
-            bill = self.meter.bill(
-                Generation(
-                    spec,
-                    run.allocation.generation,
-                    run.evaluation,
-                    run.job.actual_steps,
-                    run.start_s,
-                    run.end_s,
-                )
-            )
-            self.allocations.extend(bill.allocations)
-            self.links.extend(bill.links)
-            self.rows[job_id] = JobRow(
-                job_id=job_id,
-                tenant=spec.project,
-                submit_s=run.job.submit_s,
-                first_start_s=run.start_s,
-                finish_s=run.end_s,
-                jct_s=run.end_s - run.job.submit_s,
-                steps=run.job.actual_steps,
-                chain=run.evaluation.placement.describe(),
-                generations=run.allocation.generation,
-                preemptions=0,
-                migrations=0,
-                energy_kwh=bill.energy_kwh,
-                electricity_usd=bill.electricity_usd,
-                egress_usd=bill.egress_usd,
-                rent_usd=bill.rent_usd,
-                state=JobState.SUCCEEDED.value,
-            )
+            end_s, job_id, generation = heapq.heappop(self.ends)
+            if self._is_expected(end_s, job_id, generation):
+                self._end(self.running[job_id])
+
+    def _end(self, run: Run) -> None:
+        """The generation is over: it is billed, and the job has finished, or waits again, or goes on by a promise."""
+        job_id = run.job.spec.job_id
+        del self.running[job_id]
+        self.stopping.discard(job_id)
+        account, generation = self.accounts[job_id], run.generation()
+        bill = self.meter.bill(generation)
+        account.end(generation, bill)
+        self.allocations.extend(bill.allocations)
+        self.links.extend(bill.links)
+        if run.stopped_s is None:
+            self.rows[job_id] = account.row(JobState.SUCCEEDED, run.end_s)
+            self.recent.appendleft(job_id)
+        elif all(each.job_id != job_id for each in self.pending):
+            self._wait_again(account, run)
+
+    def _wait_again(self, account: Account, run: Run) -> None:
+        spec = account.job.spec
+        self.waiting[spec.job_id] = WaitingJob(
+            spec=spec,
+            remaining_steps=max(1, spec.training.steps - account.done),
+            generation=account.generations + 1,
+            state=run.leaves,
+            spent_usd=account.spent_usd,
+            stages=None if spec.elasticity is Elasticity.RESIZE else account.stages,
+            waits_since_s=self.scenario.start_s + run.end_s,
+        )
 
     def _arrive(self, now_s: float) -> None:
         while self.arrived < len(self.jobs) and self.jobs[self.arrived].submit_s <= now_s:
@@ -176,7 +183,8 @@ class _Engine:
 
     def _decide(self, now_s: float) -> Plan:
         self.version += 1
-        epoch_s = self.scenario.start_s + now_s
+        start_s = self.scenario.start_s
+        epoch_s = start_s + now_s
         snapshot = Snapshot(
             version=self.version,
             now_s=epoch_s,
@@ -185,7 +193,9 @@ class _Engine:
                 region: series.known(epoch_s) for region, series in self.scenario.electricity.items()
             },
             waiting=tuple(self.waiting.values()),
-            running=tuple(run.as_seen(now_s) for run in self.running.values()),
+            running=tuple(run.as_seen(now_s, start_s) for run in self.running.values()),
+            promised=tuple(each.promise for each in self.pending),
+            recent=tuple(self.accounts[job_id].job.spec for job_id in self.recent),
         )
         began_s = time.perf_counter()
         plan = decide(snapshot, self.config)
@@ -200,54 +210,103 @@ class _Engine:
         return plan
 
     def _apply(self, plan: Plan, now_s: float) -> None:
+        """Starts have the first right to what is free, then come the moves, each in the order of the plan."""
         self.held = {}
+        for start in plan.starts:
+            self._promise(start, self.waiting.pop(start.job_id))
         for decision in plan.decisions:
             match decision:
-                case Start():
-                    self._start(decision, now_s)
+                case Move():
+                    self._move(decision, now_s)
+                case Preempt():
+                    self._preempt(decision, now_s)
                 case Reject():
                     self._reject(decision.job_id, decision.reasons)
                 case Hold():
                     self.held[decision.job_id] = decision.reasons
+        self._begin(now_s)
 
-    def _start(self, start: Start, now_s: float) -> None:
-        waiting = self.waiting.pop(start.job_id)
-        job = self.by_id[start.job_id]
-        evaluation = evaluate(
-            waiting.spec, self.scenario.cluster, start.placement.segments, start.placement.cuts
+    def _promise(self, decision: Start | Move, job: WaitingJob) -> None:
+        promise = Promise(
+            job.spec, decision.placement, job.remaining_steps, job.generation, decision.transfers
         )
-        allocation = Allocation(
-            allocation_id=f"{start.job_id}/{waiting.generation}",
-            job_id=start.job_id,
-            generation=waiting.generation,
-            placement=evaluation.placement,
-            start_s=self.scenario.start_s + now_s,
+        self.pending.append(Pending(promise, job.state))
+
+    def _move(self, move: Move, now_s: float) -> None:
+        run = self.running[move.job_id]
+        spec = run.job.spec
+        self._stop(run, now_s)
+        done = run.done_before + run.steps_by(now_s)
+        promise = Promise(
+            spec=spec,
+            placement=move.placement,
+            remaining_steps=max(1, spec.training.steps - done),
+            generation=run.allocation.generation + 1,
+            transfers=move.transfers,
         )
-        end_s = now_s + job.actual_steps * evaluation.iteration_s
-        self.running[start.job_id] = _Run(job, allocation, evaluation, now_s, end_s)
-        heapq.heappush(self.ends, (end_s, start.job_id))
+        self.pending.append(Pending(promise, run.leaves))
+        self._end_if_over(run, now_s)
+
+    def _preempt(self, preempt: Preempt, now_s: float) -> None:
+        run = self.running[preempt.job_id]
+        self.accounts[preempt.job_id].preemptions += 1
+        self._stop(run, now_s)
+        self._end_if_over(run, now_s)
+
+    def _stop(self, run: Run, now_s: float) -> None:
+        run.stop(self.scenario.cluster, now_s, self.scenario.start_s)
+        self.stopping.add(run.job.spec.job_id)
+        heapq.heappush(self.ends, (run.end_s, *run.key))
+
+    def _end_if_over(self, run: Run, now_s: float) -> None:
+        """A job that had nothing to write leaves at once."""
+        if run.end_s <= now_s:
+            self._end(run)
+
+    def _begin(self, now_s: float) -> None:
+        """What was promised begins where all that it needs is free now."""
+        if not self.pending:
+            return
+        held = [(run.allocation.placement, run.travelling(now_s)) for run in self.running.values()]
+        for each in that_begin(self.pending, held, self.stopping, self.scenario.cluster):
+            self.pending.remove(each)
+            self._begin_run(each, now_s)
+
+    def _begin_run(self, pending: Pending, now_s: float) -> None:
+        promise, cluster = pending.promise, self.scenario.cluster
+        account = self.accounts[pending.job_id]
+        evaluation = evaluate(promise.spec, cluster, promise.placement.segments, promise.placement.cuts)
+        placement, first = evaluation.placement, promise.generation == 1
+        run = Run.beginning(
+            job=account.job,
+            allocation=Allocation(
+                allocation_id=f"{pending.job_id}/{promise.generation}",
+                job_id=pending.job_id,
+                generation=promise.generation,
+                placement=placement,
+                start_s=self.scenario.start_s + now_s,
+            ),
+            evaluation=evaluation,
+            done_before=account.done,
+            spent_usd=account.spent_usd,
+            state=pending.state,
+            arrivals=tuple(
+                Arrival(each, now_s + cluster.restart.fixed_s + each.duration_s) for each in promise.transfers
+            ),
+            start_s=now_s,
+            ready_s=None if first else now_s + restart_s(promise.spec, cluster, placement, promise.transfers),
+        )
+        account.begin(now_s, placement.describe(), placement.stages, migrates=bool(promise.transfers))
+        self.running[pending.job_id] = run
+        heapq.heappush(self.ends, (run.end_s, *run.key))
 
     def _reject(self, job_id: str, reasons: tuple[Reason, ...]) -> None:
+        """It can never run, or never go on: what it has done until then is lost."""
         del self.waiting[job_id]
-        job = self.by_id[job_id]
+        account = self.accounts[job_id]
         self.rejections.append(Rejection(job_id, reasons))
-        self.rows[job_id] = JobRow(
-            job_id=job_id,
-            tenant=job.spec.project,
-            submit_s=job.submit_s,
-            first_start_s=None,
-            finish_s=None,
-            jct_s=None,
-            steps=0,
-            chain=None,
-            generations=0,
-            preemptions=0,
-            migrations=0,
-            energy_kwh=0.0,
-            electricity_usd=0.0,
-            egress_usd=0.0,
-            rent_usd=0.0,
-            state=JobState.REJECTED.value,
+        self.rows[job_id] = account.row(
+            JobState.FAILED if account.generations else JobState.REJECTED, finish_s=None
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from scheduler.cluster import Cluster
+from scheduler.cluster import Cluster, LinkKey, Ownership
 from scheduler.cost import (
     egress_bytes_per_iteration,
     egress_usd,
@@ -18,24 +18,38 @@ from scheduler.cost import (
 )
 from scheduler.evaluate import Evaluation
 from scheduler.job import JobSpec
+from scheduler.placement import Transfer
 from scheduler.price import PriceSeries
 from scheduler.profile import boundary_bytes
 from scheduler.replay.errors import PricesEndError
-from scheduler.replay.records import AllocationRow, LinkRow
+from scheduler.replay.records import AllocationRow, LinkRow, LinkUse
 from scheduler.spec.scenario import Scenario
 from scheduler.units import format_time
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A run of a job on one placement, from its start to its end, in seconds from the start of the scenario."""
+    """A run of a job on one placement, from its start to its end, in seconds from the start of the scenario.
+
+    It restarted for `restart_s`, then did `steps`, and in the last `stop_s` wrote its state. `transfers` tells with
+    each what brought its state, and when it has arrived.
+    """
 
     spec: JobSpec
     number: int
     evaluation: Evaluation
     steps: int
     start_s: float
+    restart_s: float
+    stop_s: float
     end_s: float
+    transfers: tuple[tuple[Transfer, float], ...] = ()
+
+    @property
+    def training_share(self) -> float:
+        """The part of the time in which it did the steps that count."""
+        duration_s = self.end_s - self.start_s
+        return min(1.0, self.steps * self.evaluation.iteration_s / duration_s) if duration_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,8 @@ class Bill:
     electricity_usd: float
     egress_usd: float
     rent_usd: float
+    paid_usd: float
+    """By whoever runs it: egress, rent where pools are rented, electricity where they are owned."""
     allocations: tuple[AllocationRow, ...]
     links: tuple[LinkRow, ...]
 
@@ -64,7 +80,7 @@ class Meter:
     def bill(self, run: Generation) -> Bill:
         """Raises PricesEndError where the run goes beyond the end of a region's prices."""
         allocations = self._allocations(run)
-        links = self._links(run)
+        links = (*self._cuts(run), *self._transfers(run))
         duration_s = run.end_s - run.start_s
         energy, electricity = [], []
         for row in allocations:
@@ -79,19 +95,34 @@ class Meter:
             )
             for segment in run.evaluation.placement.segments
         ]
+        egress = math.fsum(egress_usd(row.bytes, row.usd_per_gb) for row in links)
+        owned = [
+            usd
+            for row, usd in zip(allocations, electricity, strict=True)
+            if not self._is_rented(run, row.region)
+        ]
         return Bill(
             energy_kwh=math.fsum(energy),
             electricity_usd=math.fsum(electricity),
-            egress_usd=math.fsum(egress_usd(row.bytes, row.usd_per_gb) for row in links),
+            egress_usd=egress,
             rent_usd=math.fsum(rent),
+            paid_usd=math.fsum((egress, *rent, *owned)),
             allocations=allocations,
             links=links,
+        )
+
+    def _is_rented(self, run: Generation, region: str) -> bool:
+        """All pools of a region are, or none: a scenario has one rent for a region."""
+        return any(
+            self._cluster.pools[segment.region, segment.gpu_type].ownership is Ownership.RENTED
+            for segment in run.evaluation.placement.segments
+            if segment.region == region
         )
 
     def _allocations(self, run: Generation) -> tuple[AllocationRow, ...]:
         """A row for each region; where a chain uses two pools of one region, the mean draw over their GPUs."""
         placement = run.evaluation.placement
-        powers = segment_powers_w(placement, run.evaluation.busy_fraction, self._cluster.gpu_types)
+        powers = self._segment_powers_w(run)
         rows = []
         for region in placement.regions:
             held = [
@@ -112,28 +143,54 @@ class Meter:
                     steps=run.steps,
                     start_s=run.start_s,
                     end_s=run.end_s,
+                    restart_s=run.restart_s,
+                    stop_s=run.stop_s,
                 )
             )
         return tuple(rows)
 
-    def _links(self, run: Generation) -> tuple[LinkRow, ...]:
+    def _segment_powers_w(self, run: Generation) -> list[float]:
+        """Mean draw of one GPU of each segment over the whole generation: idle wherever it does not train."""
+        placement, types, share = run.evaluation.placement, self._cluster.gpu_types, run.training_share
+        training = segment_powers_w(placement, run.evaluation.busy_fraction, types)
+        return [
+            power * share + types[segment.gpu_type].idle_w * (1 - share)
+            for segment, power in zip(placement.segments, training, strict=True)
+        ]
+
+    def _cuts(self, run: Generation) -> Iterator[LinkRow]:
         sent = (
             egress_bytes_per_iteration(boundary_bytes(run.spec), run.spec.training.micro_batches) * run.steps
         )
-        return tuple(
-            LinkRow(
-                job_id=run.spec.job_id,
-                generation=run.number,
-                src=src,
-                dst=dst,
-                reserved_bps=cut.bandwidth_bps,
-                bytes=sent,
-                usd_per_gb=self._cluster.links[src, dst].egress_usd_per_gb,
-                start_s=run.start_s,
-                end_s=run.end_s,
+        for cut in run.evaluation.placement.cuts:
+            for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
+                yield self._link(run, (src, dst), cut.bandwidth_bps, sent, run.end_s, LinkUse.CUT)
+
+    def _transfers(self, run: Generation) -> Iterator[LinkRow]:
+        """What had not arrived when the job was stopped has been sent in part, and that part is paid."""
+        for transfer, arrival_s in run.transfers:
+            sent, until_s = transfer.sent_bytes, arrival_s
+            if run.end_s < arrival_s:
+                travelled_s = max(0.0, run.end_s - (arrival_s - transfer.duration_s))
+                sent, until_s = min(sent, travelled_s * transfer.bandwidth_bps / 8), run.end_s
+            yield self._link(
+                run, (transfer.src, transfer.dst), transfer.bandwidth_bps, sent, until_s, LinkUse.STATE
             )
-            for cut in run.evaluation.placement.cuts
-            for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src))
+
+    def _link(
+        self, run: Generation, link: LinkKey, reserved_bps: float, sent: float, end_s: float, use: LinkUse
+    ) -> LinkRow:
+        return LinkRow(
+            job_id=run.spec.job_id,
+            generation=run.number,
+            src=link[0],
+            dst=link[1],
+            reserved_bps=reserved_bps,
+            bytes=sent,
+            usd_per_gb=self._cluster.links[link].egress_usd_per_gb,
+            start_s=run.start_s,
+            end_s=end_s,
+            use=use,
         )
 
     def _electricity(self, run: Generation, region: str, kilowatts: float) -> float:

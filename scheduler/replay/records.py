@@ -6,13 +6,18 @@ Times are seconds from the start of the scenario.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from scheduler.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job and what it came to. Times and chain of a job that never ran are None."""
+    """A job and what it came to. Times and chain of a job that never ran are None, `finish_s` and `jct_s` also of one
+    that was stopped and never started again.
+
+    `preemptions` counts how often it was stopped to wait again, `migrations` the generations to which state travelled.
+    """
 
     job_id: str
     tenant: str
@@ -34,7 +39,12 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRow:
-    """What a job held in one region during one generation. `power_w` is the mean draw of one GPU before PUE."""
+    """What a job held in one region during one generation.
+
+    `power_w` is the mean draw of one GPU before PUE, over the whole row: idle while the job restarts or writes its
+    state, and in the part of a step that a stop cuts off. `restart_s` passes before its first step, `stop_s` while it
+    writes its state at the end.
+    """
 
     job_id: str
     generation: int
@@ -46,11 +56,22 @@ class AllocationRow:
     steps: int
     start_s: float
     end_s: float
+    restart_s: float
+    stop_s: float
+
+
+class LinkUse(StrEnum):
+    """What a row of links.csv is about."""
+
+    CUT = "cut"  # one direction of a cut, during one generation
+    STATE = (
+        "state"  # a checkpoint that travels to where the job restarts, from its start until it has arrived
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """One direction of a cut during one generation."""
+    """What a job reserved on one link, and sent over it."""
 
     job_id: str
     generation: int
@@ -61,6 +82,7 @@ class LinkRow:
     usd_per_gb: float
     start_s: float
     end_s: float
+    use: LinkUse
 
 
 @dataclass(frozen=True, slots=True)

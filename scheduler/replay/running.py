@@ -1,0 +1,129 @@
+"""A generation of a job while it holds its GPUs: restarting, then training, then perhaps writing its state.
+
+Times count from the start of the scenario.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.cluster import Cluster
+from scheduler.evaluate import Evaluation
+from scheduler.job import Elasticity
+from scheduler.placement import Allocation, Transfer
+from scheduler.replay.jobs import ReplayJob
+from scheduler.replay.meter import Generation
+from scheduler.restart import state_after_stop, time_to_stop_s
+from scheduler.snapshot import RunningJob, StateSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A transfer of state and when it has arrived: its bandwidth is held from the generation's start until then."""
+
+    transfer: Transfer
+    at_s: float
+
+
+@dataclass(slots=True)
+class Run:
+    """`done_before` counts the steps that earlier generations did and kept; `state` is the checkpoint it started from.
+
+    `stopped_s` is when it was told to stop, None until then. `end_s` is when it will have done its last step, or, once
+    it was told to stop, written its state; `ready_s` is when it takes its first step, None in the first generation,
+    which takes it at once.
+    """
+
+    job: ReplayJob
+    allocation: Allocation
+    evaluation: Evaluation
+    done_before: int
+    spent_usd: float
+    state: tuple[StateSpan, ...]
+    arrivals: tuple[Arrival, ...]
+    start_s: float
+    ready_s: float | None
+    end_s: float
+    stopped_s: float | None = None
+    leaves: tuple[StateSpan, ...] = ()
+    """Where its state lies once it has stopped."""
+
+    @classmethod
+    def beginning(
+        cls,
+        job: ReplayJob,
+        allocation: Allocation,
+        evaluation: Evaluation,
+        done_before: int,
+        spent_usd: float,
+        state: tuple[StateSpan, ...],
+        arrivals: tuple[Arrival, ...],
+        start_s: float,
+        ready_s: float | None,
+    ) -> Run:
+        """The generation at the moment at which it gets its GPUs."""
+        first_step_s = start_s if ready_s is None else ready_s
+        end_s = first_step_s + (job.actual_steps - done_before) * evaluation.iteration_s
+        return cls(
+            job, allocation, evaluation, done_before, spent_usd, state, arrivals, start_s, ready_s, end_s
+        )
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.job.spec.job_id, self.allocation.generation)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether a policy may stop it now."""
+        return self.stopped_s is None and self.job.spec.elasticity is not Elasticity.NONE
+
+    def steps_by(self, now_s: float) -> int:
+        """Steps that this generation has done by then."""
+        left = self.job.actual_steps - self.done_before
+        if self.stopped_s is None and now_s >= self.end_s:
+            return left
+        until_s = now_s if self.stopped_s is None else min(now_s, self.stopped_s)
+        training_s = until_s - (self.start_s if self.ready_s is None else self.ready_s)
+        # The last step ends at `end_s`, whatever the quotient rounds to.
+        return max(0, min(int(training_s / self.evaluation.iteration_s), left - 1))
+
+    def as_seen(self, now_s: float, epoch_s: float) -> RunningJob:
+        """The job as a policy sees it: declared steps less those done, at least 1. `epoch_s`: the scenario's start."""
+        done = self.done_before + self.steps_by(now_s)
+        return RunningJob(
+            spec=self.job.spec,
+            allocation=self.allocation,
+            remaining_steps=max(1, self.job.spec.training.steps - done),
+            ready_s=None if self.ready_s is None else epoch_s + self.ready_s,
+            transfers=self.travelling(now_s),
+            stopping=self.stopped_s is not None,
+            spent_usd=self.spent_usd,
+            state=self.state,
+        )
+
+    def travelling(self, now_s: float) -> tuple[Transfer, ...]:
+        """The transfers that have not arrived: they hold their bandwidth."""
+        return tuple(each.transfer for each in self.arrivals if each.at_s > now_s)
+
+    def stop(self, cluster: Cluster, now_s: float, epoch_s: float) -> None:
+        """Tells it to stop. The part of a step in progress is lost."""
+        seen = self.as_seen(now_s, epoch_s)
+        self.leaves = state_after_stop(seen, epoch_s + now_s)
+        self.stopped_s = now_s
+        self.end_s = now_s + time_to_stop_s(seen, cluster, epoch_s + now_s)
+
+    def generation(self) -> Generation:
+        """What there is to bill once it has ended."""
+        stopped_s = self.end_s if self.stopped_s is None else self.stopped_s
+        ready_s = self.start_s if self.ready_s is None else min(self.ready_s, stopped_s)
+        return Generation(
+            spec=self.job.spec,
+            number=self.allocation.generation,
+            evaluation=self.evaluation,
+            steps=self.steps_by(self.end_s),
+            start_s=self.start_s,
+            restart_s=ready_s - self.start_s,
+            stop_s=self.end_s - stopped_s,
+            end_s=self.end_s,
+            transfers=tuple((each.transfer, each.at_s) for each in self.arrivals),
+        )
