@@ -219,6 +219,10 @@ class Residual:
         self._move_bandwidth(placement.cuts, +1)
         self._move_transfers(transfers, +1)
 
+    def give_back_transfers(self, transfers: Iterable[Transfer]) -> None:
+        """What travelled has arrived."""
+        self._move_transfers(transfers, +1)
+
     def widened(self, cuts: Iterable[Cut]) -> Residual:
         """A copy with so much more bandwidth where these cuts run: what would be if somebody gave it back."""
         copy = self.clone()

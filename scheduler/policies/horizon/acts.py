@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.options import Option, best_option, score_as_it_stands
+from scheduler.policies.horizon.options import Option, best_option, score_of
 from scheduler.policies.horizon.queue import ends_s, shortest_first
 from scheduler.policies.horizon.work import Work
 
@@ -34,20 +34,20 @@ def make_room(board: Board, newcomer: Work) -> bool:
         seat = board.seats[victim.job_id]
         stays_s = board.remaining_s(victim, seat)
         trial = board.clone()
-        trial.release(victim.job_id)
+        trial.evict(victim.job_id)
         option = best_option(newcomer, trial, None)
         if option is None:
             continue
         trial.place(newcomer.job_id, option.seat)
         again = best_option(victim, trial, seat)
-        away_s = option.run_s + board.stopping_s(victim) + board.cluster.restart.fixed_s + stays_s
+        away_s = option.run_s + board.stopping_s(victim, seat) + board.cluster.restart.fixed_s + stays_s
         loss_s = (away_s if again is None else again.run_s) - stays_s
         if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
             best = (loss_s, victim, option, again)
     if best is None:
         return False
     _, victim, option, again = best
-    board.release(victim.job_id)
+    board.evict(victim.job_id)
     board.place(newcomer.job_id, option.seat)
     if again is not None:
         board.place(victim.job_id, again.seat)
@@ -62,7 +62,6 @@ def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
         (-board.remaining_s(work, seat), job_id, work)
         for job_id, seat in board.seats.items()
         if (work := board.works[job_id]).movable
-        and work.seat is seat
         and seat.ready_s + config.settle_s <= board.now_s
         and board.remaining_s(work, seat) > max(length_s, config.least_remaining_s)
         and work.spec.priority <= newcomer.spec.priority
@@ -87,10 +86,10 @@ def improve_running(board: Board) -> None:
     config = board.config
     for end_s, job_id in ends_s(board):
         work, seat = board.works[job_id], board.seats[job_id]
-        settled = work.seat is seat and seat.ready_s + config.settle_s <= board.now_s
+        settled = seat.ready_s + config.settle_s <= board.now_s
         if not (work.movable and settled and end_s > config.least_remaining_s):
             continue
-        stays = score_as_it_stands(work, seat, board)
+        stays = score_of(work, seat, board)
         board.release(job_id)
         option = best_option(work, board, seat)
         margin_s = config.gain_part * stays + config.gain_restarts * (option.restart_s if option else 0.0)

@@ -11,7 +11,7 @@ from scheduler.policies.horizon.ground import Free, Network, Prices
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.world import World
-from scheduler.restart import stop_s
+from scheduler.restart import state_of, stop_s
 
 
 @dataclass(slots=True)
@@ -46,7 +46,15 @@ class Board:
     def clone(self) -> Board:
         """An independent copy, to try something on."""
         world = self.world.with_residual(self.residual.clone())
-        return replace(self, world=world, seats=dict(self.seats), _free=self._free)
+        return replace(self, world=world, works=dict(self.works), seats=dict(self.seats))
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass: state that has arrived by then no longer takes bandwidth."""
+        for seat in self.seats.values():
+            if seat.transfers and self.now_s < seat.ready_s <= to_s:
+                self.residual.give_back_transfers(seat.transfers)
+                self._free = None
+        self.now_s = to_s
 
     def release(self, job_id: str) -> Seat:
         """Take a job off its seat."""
@@ -63,12 +71,18 @@ class Board:
         self.seats[job_id] = seat
         self._free = None
 
-    def stopping_s(self, work: Work) -> float:
-        """How long it takes a job that runs now to leave its seat; 0 for one that waits or has not begun to step."""
-        seat = work.seat
-        if seat is None or seat.ready_s > self.now_s:
-            return 0.0
-        return stop_s(work.spec, self.cluster, seat.placement)
+    def evict(self, job_id: str) -> Seat:
+        """Take a job off its seat, to wait: its state lies where it stood, if it has stepped there."""
+        seat = self.release(job_id)
+        if seat.ready_s <= self.now_s:
+            work = self.works[job_id]
+            state = state_of(work.spec, seat.placement)
+            self.works[job_id] = replace(work, has_state=True, state=state, waits_since_s=self.now_s)
+        return seat
+
+    def stopping_s(self, work: Work, seat: Seat) -> float:
+        """How long it takes a job to leave a seat; 0 where it has not begun to step."""
+        return 0.0 if seat.ready_s > self.now_s else stop_s(work.spec, self.cluster, seat.placement)
 
     def remaining_s(self, work: Work, seat: Seat) -> float:
         """From now until a job ends that stays on a seat."""

@@ -38,3 +38,9 @@ class HorizonConfig:
     """… and by this many of its restarts."""
     search_nodes: int = 4000
     """Nodes that one search for a chain may visit."""
+    rollout_jobs: int = 0
+    """Up to so many jobs the portfolio is played out; with more, the main way decides alone."""
+    rollout_events: int = 60
+    """Ends of jobs that a rollout looks ahead."""
+    rollout_guard: float = 0.95
+    """A way whose rollout takes more of BACE-Pipe's completion times is left out, while there is another."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ WINDOWS_S = np.array(
     [900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, 86400.0, 2 * 86400.0, 4 * 86400.0, 7 * 86400.0]
 )
 """Lengths of the intervals from now on over which prices are averaged; a run is billed by the nearest."""
-_LOG_WINDOWS = np.log(WINDOWS_S)
+_BETWEEN = np.sqrt(WINDOWS_S[:-1] * WINDOWS_S[1:])
 UNKNOWN_PRICE = 1.5
 """A region whose price nobody knows is taken to cost this much of the dearest known."""
 
@@ -30,6 +31,8 @@ class Prices:
     """Forecast USD per kWh × PUE: `usd_per_kwh[region, window]`, regions in the order of the topology."""
 
     usd_per_kwh: Floats
+    index: Mapping[str, int]
+    """Row of each region."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology) -> Prices:
@@ -47,14 +50,17 @@ class Prices:
         known = [row for row in rows if row is not None]
         dearest = [UNKNOWN_PRICE * max(*column, 0.0) for column in zip(*known, strict=True)]
         unknown = dearest or [0.0] * WINDOWS_S.size
-        return cls(np.array([unknown if row is None else row for row in rows]))
+        table = np.array([unknown if row is None else row for row in rows])
+        return cls(table, {region: number for number, region in enumerate(topology.regions)})
 
     def over(self, durations_s: Floats) -> Floats:
         """The mean price from now over each duration: [region, duration]."""
-        nearest = np.rint(
-            np.interp(np.log(np.maximum(durations_s, 1.0)), _LOG_WINDOWS, np.arange(WINDOWS_S.size))
-        )
-        return self.usd_per_kwh[:, nearest.astype(np.int64)]
+        return self.usd_per_kwh[:, np.searchsorted(_BETWEEN, np.maximum(durations_s, 1.0))]
+
+    def usd_per_hour(self, draw_kw: Iterable[tuple[str, float]], duration_s: float) -> float:
+        """What a draw in several regions costs an hour, in the mean from now over a duration."""
+        window = int(np.searchsorted(_BETWEEN, duration_s))
+        return math.fsum(kw * float(self.usd_per_kwh[self.index[region], window]) for region, kw in draw_kw)
 
     def mean(self) -> float:
         """The mean over all regions and the coming days."""
@@ -107,11 +113,6 @@ class Free:
             for b in residual.topology.neighbours[a]:
                 pair[index[a], index[b]] = residual.own_pair_bps(a, b)
         return cls(pair, np.array([residual.access_bps(region) for region in regions], dtype=np.float64))
-
-
-def pool_index(topology: Topology) -> Mapping[str, int]:
-    """Position of each region in the arrays."""
-    return {region: number for number, region in enumerate(topology.regions)}
 
 
 def schedulable_gpus(cluster: Cluster) -> int:

@@ -20,18 +20,15 @@ from scheduler.allocator import Share
 from scheduler.cost import (
     BYTES_PER_GB,
     SECONDS_PER_HOUR,
-    WATTS_PER_KILOWATT,
     egress_bytes_per_iteration,
-    segment_powers_w,
 )
-from scheduler.evaluate import Evaluation, evaluate
 from scheduler.job import Schedule
 from scheduler.policies.horizon import chain_kernel
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
-from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.horizon.work import Seat, Work, seat_of
 from scheduler.profile import boundary_bytes
-from scheduler.restart import granted_transfers, state_bytes
+from scheduler.restart import granted_transfers, state_bytes, state_of
 
 Floats = NDArray[np.float64]
 _WORTH_A_CHAIN = 0.999
@@ -50,40 +47,18 @@ class Option:
     """The part of it before the first step."""
 
 
-def score_of(work: Work, seat: Seat, board: Board, evaluation: Evaluation) -> float:
-    """The score of one seat, to the last digit: the truth of the timeline, the grants and the transfers."""
+def score_of(work: Work, seat: Seat, board: Board) -> float:
+    """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
     weights, run_s = board.weights, board.remaining_s(work, seat)
-    placement = seat.placement
-    powers = segment_powers_w(placement, evaluation.busy_fraction, board.cluster.gpu_types)
-    prices = board.prices.over(np.array([run_s]))[:, 0]
-    index = {region: number for number, region in enumerate(board.residual.topology.regions)}
-    rate = math.fsum(
-        segment.gpus * power_w / WATTS_PER_KILOWATT * float(prices[index[segment.region]])
-        for segment, power_w in zip(placement.segments, powers, strict=True)
-    )
-    electricity = rate * run_s / SECONDS_PER_HOUR
-    links = board.cluster.links
-    volume = (
-        egress_bytes_per_iteration(boundary_bytes(work.spec), work.spec.training.micro_batches) * work.steps
-    )
-    egress = math.fsum(
-        volume / BYTES_PER_GB * float(board.network.egress_usd_per_gb[index[cut.src], index[cut.dst]])
-        for cut in placement.cuts
-    ) + math.fsum(
-        each.sent_bytes / BYTES_PER_GB * links[each.src, each.dst].egress_usd_per_gb
-        for each in seat.transfers
+    electricity = board.prices.usd_per_hour(seat.draw_kw, run_s) * run_s / SECONDS_PER_HOUR
+    egress = work.steps * seat.egress_usd_per_step + (
+        seat.egress_usd_once if seat.ready_s > board.now_s else 0.0
     )
     return (
-        run_s * (1 + weights.gpu_s * placement.gpus)
+        run_s * (1 + weights.gpu_s * seat.placement.gpus)
         + weights.electricity_s * electricity
         + weights.egress_s * egress
     )
-
-
-def score_as_it_stands(work: Work, seat: Seat, board: Board) -> float:
-    """The score of the seat that a job has."""
-    placement = seat.placement
-    return score_of(work, seat, board, evaluate(work.spec, board.cluster, placement.segments, placement.cuts))
 
 
 def best_option(work: Work, board: Board, seat: Seat | None, most_slots: int | None = None) -> Option | None:
@@ -103,8 +78,9 @@ class _Search:
         self, work: Work, board: Board, seat: Seat | None, ladder: Ladder, most_slots: int | None
     ) -> None:
         self.work, self.board, self.ladder = work, board, ladder
-        self.stopping_s = board.stopping_s(work) if seat is not None and seat is work.seat else 0.0
-        self.state = work.state_from(seat)
+        self.stopping_s = 0.0 if seat is None else board.stopping_s(work, seat)
+        stepped = seat is not None and seat.ready_s <= board.now_s
+        self.state = state_of(work.spec, seat.placement) if seat is not None and stepped else work.state
         topology = board.residual.topology
         self.regions = topology.regions
         allowed, size = set(work.demand.regions), work.demand.gpus_per_stage
@@ -117,7 +93,7 @@ class _Search:
             self.slots = np.minimum(self.slots, most_slots)
         base = work.steps * ladder.iteration_s + self.stopping_s
         self.restart = np.zeros_like(base)
-        if work.has_state:
+        if work.has_state or stepped:
             self.restart = board.cluster.restart.fixed_s + ladder.storage_s
         self.run_s = base + self.restart
         weights = board.weights
@@ -266,12 +242,12 @@ class _Search:
         if transfers is None:
             return None
         before_s = self.stopping_s
-        if work.has_state:
+        if self.restart.any():
             travel_s = max((each.duration_s for each in transfers), default=0.0)
             at = int(np.searchsorted(self.ladder.stages, evaluation.placement.stages))
             before_s += float(self.restart[at]) + travel_s
-        seat = Seat(evaluation.placement, evaluation.iteration_s, board.now_s + before_s, transfers)
-        return Option(score_of(work, seat, board, evaluation), seat, board.remaining_s(work, seat), before_s)
+        seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
+        return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
 
 
 def _position(ladder: Ladder, rung: int) -> int:

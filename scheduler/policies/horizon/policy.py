@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler.evaluate import evaluate
 from scheduler.job import Elasticity
 from scheduler.network import Residual
 from scheduler.objective import Objective
 from scheduler.options import Demand, Demands
 from scheduler.plan import Decision, Plan
-from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.answer import decisions, rejected
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices, schedulable_gpus
+from scheduler.policies.horizon.portfolio import best_way, elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
 from scheduler.policies.queueing import QueuePolicy, QueueRound
@@ -38,10 +37,10 @@ class HorizonPolicy:
         round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
         waiting = {job.spec.job_id: job for job in snapshot.waiting}
         board, refused = self.board(snapshot, seed, objective, round_)
-        start_waiting(board)
-        if self.config.resizes:
-            improve_running(board)
-            start_waiting(board)
+        if len(board.works) <= self.config.rollout_jobs:
+            board = best_way(board)
+        else:
+            elastic(board)
         for each in refused:
             del waiting[each.job_id]
         round_.world = board.world
@@ -67,7 +66,7 @@ class HorizonPolicy:
         for running in sorted(snapshot.running, key=lambda each: each.spec.job_id):
             if running.stopping:
                 continue
-            work = running_work(running, _demand_of(running, demands), _iteration_s(running, snapshot), sigma)
+            work = running_work(running, _demand_of(running, demands), snapshot.cluster, sigma)
             if work.seat is not None:
                 works[work.job_id], seats[work.job_id] = work, work.seat
         prices = Prices.of(snapshot, residual.topology)
@@ -92,8 +91,3 @@ def _demand_of(running: RunningJob, demands: Demands) -> Demand:
     """What the running job would ask for if it had to start again."""
     kept = running.allocation.placement.stages if running.spec.elasticity is not Elasticity.RESIZE else None
     return demands.of(WaitingJob(running.spec, 1, stages=kept))
-
-
-def _iteration_s(running: RunningJob, snapshot: Snapshot) -> float:
-    placement = running.allocation.placement
-    return evaluate(running.spec, snapshot.cluster, placement.segments, placement.cuts).iteration_s

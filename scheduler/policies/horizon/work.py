@@ -7,22 +7,62 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+from scheduler.cluster import Cluster
+from scheduler.cost import egress_bytes_per_iteration, egress_usd, facility_kw, segment_powers_w
+from scheduler.evaluate import Evaluation, evaluate
 from scheduler.job import Elasticity, JobSpec
 from scheduler.options import Demand
 from scheduler.placement import Placement, Transfer
+from scheduler.profile import boundary_bytes
 from scheduler.restart import state_of
 from scheduler.snapshot import RunningJob, StateSpan, WaitingJob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Seat:
-    """Where a job stands, and from when it steps. Times in epoch seconds."""
+    """Where a job stands, from when it steps, and what it draws and sends there. Times in epoch seconds."""
 
     placement: Placement
     iteration_s: float
     ready_s: float
-    transfers: tuple[Transfer, ...] = ()
+    transfers: tuple[Transfer, ...]
     """Bandwidth that is held beside the placement's cuts until `ready_s`."""
+    draw_kw: tuple[tuple[str, float], ...]
+    """(region, mean draw there before PUE)."""
+    egress_usd_per_step: float
+    egress_usd_once: float
+    """Of the transfers."""
+
+
+def seat_of(
+    spec: JobSpec,
+    cluster: Cluster,
+    evaluation: Evaluation,
+    ready_s: float,
+    transfers: tuple[Transfer, ...] = (),
+) -> Seat:
+    """The seat that an evaluated placement is."""
+    placement, links = evaluation.placement, cluster.links
+    powers = segment_powers_w(placement, evaluation.busy_fraction, cluster.gpu_types)
+    volume = egress_bytes_per_iteration(boundary_bytes(spec), spec.training.micro_batches)
+    return Seat(
+        placement,
+        evaluation.iteration_s,
+        ready_s,
+        transfers,
+        tuple(
+            (segment.region, facility_kw(segment.gpus, power_w, 1.0))
+            for segment, power_w in zip(placement.segments, powers, strict=True)
+        ),
+        math.fsum(
+            egress_usd(volume, links[src, dst].egress_usd_per_gb)
+            for cut in placement.cuts
+            for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src))
+        ),
+        math.fsum(
+            egress_usd(each.sent_bytes, links[each.src, each.dst].egress_usd_per_gb) for each in transfers
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,10 +83,6 @@ class Work:
     def job_id(self) -> str:
         return self.spec.job_id
 
-    def state_from(self, seat: Seat | None) -> tuple[StateSpan, ...]:
-        """Where its state lies when it starts next, having been in that seat."""
-        return self.state if seat is None else state_of(self.spec, seat.placement)
-
 
 def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
     """A job that waits."""
@@ -63,10 +99,11 @@ def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
     )
 
 
-def running_work(job: RunningJob, demand: Demand, iteration_s: float, sigma: float) -> Work:
+def running_work(job: RunningJob, demand: Demand, cluster: Cluster, sigma: float) -> Work:
     """A job that runs and is not stopping."""
     allocation = job.allocation
     ready_s = allocation.start_s if job.ready_s is None else job.ready_s
+    evaluation = evaluate(job.spec, cluster, allocation.placement.segments, allocation.placement.cuts)
     return Work(
         spec=job.spec,
         demand=demand,
@@ -74,7 +111,7 @@ def running_work(job: RunningJob, demand: Demand, iteration_s: float, sigma: flo
         waits_since_s=allocation.start_s,
         has_state=True,
         state=state_of(job.spec, allocation.placement),
-        seat=Seat(allocation.placement, iteration_s, ready_s, job.transfers),
+        seat=seat_of(job.spec, cluster, evaluation, ready_s, job.transfers),
         movable=job.spec.elasticity is not Elasticity.NONE,
     )
 

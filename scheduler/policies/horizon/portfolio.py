@@ -1,0 +1,100 @@
+"""Several ways of deciding, each played to the end of the jobs now known; the best one's first step is taken.
+
+The portfolio always holds BACE-Pipe itself, so that no plan is taken that looks worse than its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from scheduler.options import Demand
+from scheduler.placement import Transfer
+from scheduler.policies import bace
+from scheduler.policies.horizon.acts import improve_running, start_waiting
+from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.rollout import Act, Outcome, play
+from scheduler.policies.horizon.weights import Weights
+from scheduler.policies.horizon.work import Work, seat_of
+from scheduler.priority import by_dynamic_priority
+from scheduler.restart import granted_transfers, restart_s
+from scheduler.snapshot import WaitingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of deciding: what it does first, and what it is taken to do later on."""
+
+    name: str
+    config: HorizonConfig
+    weights: Weights
+    first: Act
+    later: Act
+
+
+def elastic(board: Board) -> None:
+    """Start, make room, grow and move."""
+    start_waiting(board)
+    if board.config.resizes:
+        improve_running(board)
+        start_waiting(board)
+
+
+def as_bace(board: Board) -> None:
+    """BACE-Pipe's own decision for the jobs that wait; running jobs stay where they are."""
+    waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
+    asking = [(_as_waiting(work), work.demand) for work in waiting.values()]
+    refused: set[Demand] = set()
+    for job, demand in by_dynamic_priority(asking, board.residual.congestion()):
+        if demand in refused:
+            continue
+        proposal = bace.place(demand, board.world)
+        if proposal is None:
+            refused.add(demand)
+            continue
+        work = waiting[job.spec.job_id]
+        transfers: tuple[Transfer, ...] = ()
+        ready_s = board.now_s
+        if work.has_state:
+            placement = proposal.evaluation.placement
+            granted = granted_transfers(work.spec, work.state, placement, board.residual)
+            if granted is None:
+                continue
+            transfers = granted
+            ready_s += restart_s(work.spec, board.cluster, placement, transfers)
+        board.place(work.job_id, seat_of(work.spec, board.cluster, proposal.evaluation, ready_s, transfers))
+
+
+def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
+    """The portfolio, the main way first."""
+    yield Way("elastic", config, weights, elastic, elastic)
+    yield Way("bace", config, weights, as_bace, as_bace)
+    cheaper = replace(weights, electricity_s=2 * weights.electricity_s, egress_s=2 * weights.egress_s)
+    faster = Weights(weights.gpu_s / 2, weights.electricity_s * 0.3, weights.egress_s * 0.3)
+    yield Way("wide", config, faster, elastic, elastic)
+    yield Way("thrifty", config, cheaper, elastic, elastic)
+    yield Way("narrow", config, replace(weights, gpu_s=2 * weights.gpu_s), elastic, elastic)
+    calm = replace(config, resizes=False, ejects=False)
+    yield Way("calm", calm, weights, elastic, elastic)
+
+
+def best_way(board: Board) -> Board:
+    """The board after the first step of the best way."""
+    config, weights = board.config, board.weights
+    tried: list[tuple[Way, Board, Outcome]] = []
+    for way in ways(config, weights):
+        first = board.clone()
+        first.config, first.weights = way.config, way.weights
+        way.first(first)
+        played = play(first.clone(), way.later, config.rollout_events)
+        tried.append((way, first, played))
+    reference = next(outcome for way, _, outcome in tried if way.name == "bace")
+    within = [each for each in tried if each[2].jct_s <= config.rollout_guard * reference.jct_s]
+    _, first, _ = min(within or tried, key=lambda each: each[2].score_s(weights))
+    first.config, first.weights = config, weights
+    return first
+
+
+def _as_waiting(work: Work) -> WaitingJob:
+    return WaitingJob(work.spec, max(1, round(work.steps)))

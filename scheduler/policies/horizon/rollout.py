@@ -1,0 +1,83 @@
+"""What a way of deciding comes to for the jobs now known: played to their end at the prices forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scheduler.cost import SECONDS_PER_HOUR
+from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.queue import ends_s
+from scheduler.policies.horizon.weights import Weights
+from scheduler.policies.horizon.work import Seat
+
+_SAME_S = 1e-6
+"""Jobs that end within so little of each other end at once."""
+
+Act = Callable[[Board], None]
+"""A way of deciding: changes a board."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a rollout: seconds until they end, summed over the jobs, and their bills."""
+
+    jct_s: float
+    electricity_usd: float
+    egress_usd: float
+
+    def score_s(self, weights: Weights) -> float:
+        """Time and bills in seconds."""
+        return self.jct_s + weights.electricity_s * self.electricity_usd + weights.egress_s * self.egress_usd
+
+
+def play(board: Board, act: Act, most_events: int) -> Outcome:
+    """Decide so at every end until every known job has ended; after so many ends leave the rest as they stand.
+
+    The board is used up. Jobs that find no place with everything free count as long as all others together.
+    """
+    began_s, jct_s = board.now_s, 0.0
+    bill = _Bill()
+    for _ in range(most_events):
+        if not board.seats:
+            break
+        step_s = ends_s(board)[0][0]
+        _advance(board, step_s, bill)
+        for left_s, job_id in ends_s(board):
+            if left_s > _SAME_S:
+                break
+            jct_s += board.now_s - began_s
+            board.release(job_id)
+            del board.works[job_id]
+        act(board)
+    for left_s, job_id in ends_s(board):
+        bill.add(board, board.seats[job_id], left_s)
+        jct_s += board.now_s - began_s + left_s
+    waiting = len(board.works) - len(board.seats)
+    return Outcome(jct_s + waiting * (board.now_s - began_s), bill.electricity_usd, bill.egress_usd)
+
+
+@dataclass(slots=True)
+class _Bill:
+    electricity_usd: float = 0.0
+    egress_usd: float = 0.0
+
+    def add(self, board: Board, seat: Seat, duration_s: float) -> None:
+        """What a seat costs from the board's moment on."""
+        rate = board.prices.usd_per_hour(seat.draw_kw, duration_s)
+        self.electricity_usd += rate * duration_s / SECONDS_PER_HOUR
+        starting_s = max(0.0, seat.ready_s - board.now_s)
+        self.egress_usd += max(0.0, duration_s - starting_s) / seat.iteration_s * seat.egress_usd_per_step
+        if starting_s > 0.0:
+            self.egress_usd += seat.egress_usd_once
+
+
+def _advance(board: Board, step_s: float, bill: _Bill) -> None:
+    """Let time pass on the board."""
+    to_s = board.now_s + step_s
+    for job_id, seat in board.seats.items():
+        bill.add(board, seat, step_s)
+        work = board.works[job_id]
+        stepping_s = max(0.0, to_s - max(board.now_s, seat.ready_s))
+        board.works[job_id] = replace(work, steps=max(0.0, work.steps - stepping_s / seat.iteration_s))
+    board.advance(to_s)
