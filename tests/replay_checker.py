@@ -3,9 +3,10 @@
     python tests/replay_checker.py SCENARIO RESULT_DIR...
 
 A program of its own: it shares no code with the project and needs nothing but PyYAML. It recomputes each job's
-steps, energy, electricity, egress and rent within 1e-6, looks that no pool of GPUs, link, uplink or downlink is over
-its capacity at any time, that no gang is broken, and that the summary's figures follow from the rows. It ends with
-exit code 1 where something is wrong.
+steps, energy, electricity, egress and rent within 1e-6, follows each job from stop to restart (where its state lies,
+what of it travels, how long writing, travelling and reading take), looks that no pool of GPUs, link, uplink or
+downlink is over its capacity at any time, that no gang is broken, and that the summary's figures follow from the
+rows. It ends with exit code 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -24,18 +25,45 @@ import yaml
 TOLERANCE = 1e-6
 CAPACITY_TOLERANCE = 1e-9
 HOUR = 3600.0
-# hidden size by what a model's name is compared as; only what the bytes of a cut need
-HIDDEN = {
-    "gpt313b": 2048, "gpt3175b": 12288, "llama27b": 4096, "llama213b": 5120, "llama3170b": 8192, "llama318b": 4096,
-    "llama270b": 8192,
-}  # fmt: skip
+# layers, hidden, heads, key-value heads, feed-forward, its matrices, vocabulary, positions learned, head tied
+MODELS = {
+    "gpt313b": (24, 2048, 16, 16, 8192, 2, 50257, 2048, True),
+    "gpt3175b": (96, 12288, 96, 96, 49152, 2, 50257, 2048, True),
+    "llama27b": (32, 4096, 32, 32, 11008, 3, 32000, 0, False),
+    "llama213b": (40, 5120, 40, 40, 13824, 3, 32000, 0, False),
+    "llama270b": (80, 8192, 64, 8, 28672, 3, 32000, 0, False),
+    "llama318b": (32, 4096, 32, 8, 14336, 3, 128000, 0, False),
+    "llama3170b": (80, 8192, 64, 8, 28672, 3, 128000, 0, False),
+}
 TRACE_MODELS = (
-    (2, 2048, 2048),
-    (8, 4096, 4096),
-    (32, 5120, 4096),
-    (128, 8192, 4096),
-    (math.inf, 12288, 2048),
+    (2, "gpt313b", 2048),
+    (8, "llama27b", 4096),
+    (32, "llama213b", 4096),
+    (128, "llama3170b", 4096),
+    (math.inf, "gpt3175b", 2048),
 )
+STATE_BYTES = 18  # a parameter: weights, master weights, gradients, two moments
+UNITS = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
+
+
+def state_bytes(model: str) -> float:
+    """The checkpoint of a model: all its parameters with their optimizer."""
+    layers, hidden, heads, kv_heads, ffn, matrices, vocab, positions, tied = MODELS[model]
+    layer = 2 * hidden * hidden * (1 + kv_heads / heads) + matrices * hidden * ffn + 2 * hidden
+    outside = vocab * hidden * (1 if tied else 2) + positions * hidden + hidden
+    return STATE_BYTES * (layers * layer + outside)
+
+
+def seconds(value: float | str) -> float:
+    """A duration of the scenario: a number, or one with a unit."""
+    if isinstance(value, str):
+        return float(value[:-1]) * UNITS[value[-1]] if value[-1] in UNITS else float(value)
+    return float(value)
+
+
+def plain(name: str) -> str:
+    """What a model's name is compared as."""
+    return "".join(character for character in name.lower() if character.isalnum())
 
 
 class Inputs:
@@ -58,6 +86,9 @@ class Inputs:
             for name, region in self.regions.items()
         }
         self.links = self._links()
+        restart = self.scenario.get("restart") or {}
+        self.restart_fixed = seconds(restart.get("fixed", "60s"))
+        self.storage_bps = float(restart.get("storage_gbps_per_gpu", 1)) * 1e9
         self._price_tables: dict[str, dict[float, dict[str, str]]] = {}
 
     def _rows(self, relative: str) -> list[dict[str, str]]:
@@ -165,6 +196,7 @@ class Checker:
                 self.wrong(f"job {key[0]}", f"links of generation {key[1]}, which has no allocation")
         for job_id, row in self.jobs.items():
             self.check_job(job_id, row)
+            self.check_life(job_id, row)
         self.check_capacities()
         self.check_summary()
         return self.problems
@@ -186,11 +218,11 @@ class Checker:
     def check_gang(self, job_id: str, generation: int) -> None:
         """All regions of a generation start and end together, with whole stages of one size; cuts join them."""
         where = f"job {job_id}, generation {generation}"
-        rows, cuts = self.allocations[job_id, generation], self.links[job_id, generation]
+        rows, cuts = self.allocations[job_id, generation], self.cuts(job_id, generation)
         for name in ("start_s", "end_s"):
             if len({row[name] for row in [*rows, *cuts]}) != 1:
                 self.wrong(where, f"gang broken: {name} differs between its regions and cuts")
-        for name in ("iteration_s", "steps"):
+        for name in ("iteration_s", "steps", "restart_s", "stop_s"):
             if len({row[name] for row in rows}) != 1:
                 self.wrong(where, f"gang broken: {name} differs between its regions")
         if len({row["region"] for row in rows}) != len(rows):
@@ -200,13 +232,19 @@ class Checker:
             self.wrong(where, f"gang broken: GPUs a stage differ or are no whole number: {sorted(sizes)}")
         first = rows[0]
         start, end, steps = float(first["start_s"]), float(first["end_s"]), int(first["steps"])
-        iteration = float(first["iteration_s"])
-        if not end > start or steps < 1:
+        if not end >= start or steps < 0:
             self.wrong(where, f"{steps} steps from {start} to {end}")
-        self.same(where, "steps × iteration_s", steps * iteration, end - start)
         self.check_cuts(where, job_id, rows, cuts)
         for row in rows:
             self.check_power(where, row)
+
+    def cuts(self, job_id: str, generation: int) -> list[dict[str, str]]:
+        """The rows of its cuts."""
+        return [row for row in self.links[job_id, generation] if row["use"] == "cut"]
+
+    def sent_state(self, job_id: str, generation: int) -> list[dict[str, str]]:
+        """The rows of state that travelled to where it begins."""
+        return [row for row in self.links[job_id, generation] if row["use"] == "state"]
 
     def check_cuts(self, where: str, job_id: str, rows: list[dict], cuts: list[dict]) -> None:
         joined = [(row["region"]) for row in rows]
@@ -240,8 +278,12 @@ class Checker:
             return  # a preset of the project: its figures are not in the inputs
         low = min(kind.get("idle_w", kind["power_w"]) for kind in kinds if kind)
         high = max(kind["power_w"] for kind in kinds if kind)
-        if not low * (1 - TOLERANCE) <= float(row["power_w"]) <= high * (1 + TOLERANCE):
-            self.wrong(where, f"power_w {row['power_w']} is not between idle {low} and busy {high}")
+        # a GPU is busy in steps alone; whoever restarts or writes state leaves it idle
+        held = float(row["end_s"]) - float(row["start_s"])
+        trained = int(row["steps"]) * float(row["iteration_s"]) / held if held else 0.0
+        most = low + (high - low) * min(1.0, trained) if len(kinds) == 1 else high
+        if not low * (1 - TOLERANCE) <= float(row["power_w"]) <= most * (1 + TOLERANCE):
+            self.wrong(where, f"power_w {row['power_w']} is not between idle {low} and {most}")
 
     def scenario_gpu(self, name: str) -> dict | None:
         return (self.inputs.scenario.get("gpus") or {}).get(name)
@@ -257,13 +299,13 @@ class Checker:
                 stages *= 2
             size = math.ceil(gpus / stages)
             data = size / min(8, size)
-            _, hidden, seq = next(entry for entry in TRACE_MODELS if gpus <= entry[0])
-            return data * seq * hidden * 2 * 8 * stages
+            _, model, seq = next(entry for entry in TRACE_MODELS if gpus <= entry[0])
+            return data * seq * MODELS[model][1] * 2 * 8 * stages
         document = known["document"]
         model, training = document["model"], document["training"]
         hidden, seq = model.get("hidden"), model.get("seq_len")
         if hidden is None:
-            hidden = HIDDEN.get("".join(c for c in model["preset"].lower() if c.isalnum()))
+            hidden = MODELS.get(plain(model["preset"]), (None, None))[1]
         if hidden is None or seq is None:
             return None
         element = 4 if training.get("dtype") == "fp32" else 2
@@ -279,24 +321,26 @@ class Checker:
             if generations or row["finish_s"] or float(row["electricity_usd"]) or int(row["steps"]):
                 self.wrong(where, "rejected, but it ran")
             return
-        if row["state"] != "succeeded" or not generations:
+        if row["state"] not in ("succeeded", "failed") or not generations:
             self.wrong(where, f"ends in state {row['state']} with generations {generations}")
             return
         runs = [self.allocations[job_id, generation] for generation in generations]
         if generations != list(range(1, int(row["generations"]) + 1)):
             self.wrong(where, f"generations {generations}, told {row['generations']}")
         self.same(where, "steps", int(row["steps"]), sum(int(run[0]["steps"]) for run in runs))
-        document = self.expected.get(job_id, {}).get("document")
-        if (
-            document is not None
-        ):  # what a traced job does follows from the rate of a run that is not in the files
-            steps = document.get("actual_steps", document["training"]["steps"])
-            self.same(where, "steps", int(row["steps"]), steps)
-        submit, start, finish = (float(row[name]) for name in ("submit_s", "first_start_s", "finish_s"))
+        submit, start = float(row["submit_s"]), float(row["first_start_s"])
         self.same(where, "first_start_s", start, float(runs[0][0]["start_s"]))
-        self.same(where, "finish_s", finish, float(runs[-1][0]["end_s"]))
-        if float(row["jct_s"]) != finish - submit or start < submit:
-            self.wrong(where, f"jct_s {row['jct_s']} from {submit} over {start} to {finish}")
+        if start < submit:
+            self.wrong(where, f"started at {start}, submitted at {submit}")
+        if row["state"] == "succeeded":
+            self.check_finish(where, row, runs)
+        elif row["finish_s"] or row["jct_s"]:
+            self.wrong(where, "failed, but it finished")
+        migrations = sum(bool(self.sent_state(job_id, generation)) for generation in generations)
+        if int(row["migrations"]) != migrations:
+            self.wrong(where, f"migrations {row['migrations']}, state travelled to {migrations} generations")
+        if not 0 <= int(row["preemptions"]) <= len(runs) - (row["state"] == "succeeded"):
+            self.wrong(where, f"preemptions {row['preemptions']} of {len(runs)} generations")
         for before, after in pairwise(runs):
             if float(after[0]["start_s"]) < float(before[0]["end_s"]):
                 self.wrong(where, "a generation starts before the last one has ended")
@@ -304,6 +348,119 @@ class Checker:
         if chain != row["chain"]:
             self.wrong(where, f"chain {row['chain']}, its allocations are {chain}")
         self.check_costs(where, row, [part for run in runs for part in run])
+
+    def check_finish(self, where: str, row: dict, runs: list[list[dict]]) -> None:
+        document = self.expected.get(row["job_id"], {}).get("document")
+        if (
+            document is not None
+        ):  # a traced job's steps follow from the rate of a run that is not in the files
+            steps = document.get("actual_steps", document["training"]["steps"])
+            self.same(where, "steps", int(row["steps"]), steps)
+        submit, finish = float(row["submit_s"]), float(row["finish_s"])
+        self.same(where, "finish_s", finish, float(runs[-1][0]["end_s"]))
+        if float(row["jct_s"]) != finish - submit:
+            self.wrong(where, f"jct_s {row['jct_s']} from {submit} to {finish}")
+
+    def check_life(self, job_id: str, row: dict) -> None:
+        """Follows a job from generation to generation: each restarts, trains, and writes its state or finishes."""
+        model = self.model_of(job_id)
+        lies: list[str] | None = None
+        for generation in range(1, int(row["generations"]) + 1):
+            where, rows = f"job {job_id}, generation {generation}", self.allocations[job_id, generation]
+            if not rows:
+                return
+            first = rows[0]
+            held = float(first["end_s"]) - float(first["start_s"])
+            restart, stop = float(first["restart_s"]), float(first["stop_s"])
+            step, trained = float(first["iteration_s"]), int(first["steps"]) * float(first["iteration_s"])
+            cut_short = generation > 1 and not stop and not trained
+            moves = self.check_transfers(where, rows, generation, lies, model)
+            self.check_restart(where, rows, generation, moves, model, cut_short=cut_short)
+            lost = held - restart - stop - trained
+            slack = TOLERANCE * max(held, step)
+            if generation == int(row["generations"]) and row["state"] == "succeeded":
+                if stop or abs(lost) > slack:
+                    self.wrong(where, f"steps × iteration_s is {trained} s, held for {held - restart} s")
+            elif not -slack <= lost <= step + slack:
+                self.wrong(where, f"{lost} s that are neither restart_s nor steps × iteration_s nor stop_s")
+            elif not cut_short and model is not None:
+                self.same(where, "stop_s", stop, self.storage(rows, model))
+            if not cut_short and model is not None:
+                lies = stands(rows, model)
+
+    def check_transfers(
+        self, where: str, rows: list[dict], generation: int, lies: list[str] | None, model: str | None
+    ) -> float:
+        """What crossed regions before the restart; answers for how long it travelled, were it not cut short."""
+        sent = self.sent_state(rows[0]["job_id"], generation)
+        if model is not None:
+            crossing: dict[tuple[str, str], float] = defaultdict(float)
+            for src, dst in zip(lies or [], stands(rows, model), strict=False):
+                if src != dst:
+                    crossing[src, dst] += state_bytes(model) / MODELS[model][0]
+            if sorted(crossing) != sorted((each["src"], each["dst"]) for each in sent):
+                self.wrong(
+                    where, f"state travels {[(e['src'], e['dst']) for e in sent]}, not {list(crossing)}"
+                )
+        longest = 0.0
+        start, end = float(rows[0]["start_s"]), float(rows[0]["end_s"])
+        for each in sent:
+            link = self.inputs.links.get((each["src"], each["dst"]))
+            if link is None:
+                self.wrong(where, f"there is no link {each['src']} -> {each['dst']}")
+                continue
+            self.same(where, "usd_per_gb", float(each["usd_per_gb"]), link[1])
+            rate, volume, until = (float(each[name]) for name in ("reserved_bps", "bytes", "end_s"))
+            if each["start_s"] != rows[0]["start_s"] or not rate > 0:
+                self.wrong(where, "state does not travel from the start, on bandwidth of its own")
+                continue
+            whole = volume if model is None else crossing[each["src"], each["dst"]]
+            arrival = start + self.inputs.restart_fixed + whole * 8 / rate
+            longest = max(longest, whole * 8 / rate)
+            if until < end or (model is not None and end >= arrival):
+                self.same(where, "bytes of state", volume, whole)
+                self.same(where, "arrival of state", until, arrival)
+            else:
+                travelled = max(0.0, end - start - self.inputs.restart_fixed)
+                self.same(where, "bytes of state cut short", volume, travelled * rate / 8, whole)
+        return longest
+
+    def check_restart(
+        self,
+        where: str,
+        rows: list[dict],
+        generation: int,
+        travel: float,
+        model: str | None,
+        *,
+        cut_short: bool,
+    ) -> None:
+        told, held = float(rows[0]["restart_s"]), float(rows[0]["end_s"]) - float(rows[0]["start_s"])
+        if generation == 1:
+            if told:
+                self.wrong(where, f"restart_s {told} of a job that never ran before")
+        elif cut_short:
+            self.same(where, "restart_s cut short", told, held)
+        elif model is not None:
+            needed = self.inputs.restart_fixed + travel + self.storage(rows, model)
+            self.same(where, "restart_s", told, needed)
+
+    def storage(self, rows: list[dict], model: str) -> float:
+        """How long the largest stage writes or reads its part of the state."""
+        layers, stages = MODELS[model][0], sum(int(row["stages"]) for row in rows)
+        gpus = int(rows[0]["gpus"]) / int(rows[0]["stages"])
+        largest = math.ceil(layers / stages) / layers
+        return state_bytes(model) * largest * 8 / (self.inputs.storage_bps * gpus)
+
+    def model_of(self, job_id: str) -> str | None:
+        """What the job trains, where its state can be known from here."""
+        known = self.expected.get(job_id)
+        if known is None:
+            return None
+        if "gpus" in known:
+            return next(model for most, model, _ in TRACE_MODELS if known["gpus"] <= most)
+        preset = plain(known["document"]["model"].get("preset", ""))
+        return preset if preset in MODELS else None
 
     def check_costs(self, where: str, row: dict, parts: list[dict]) -> None:
         energy, electricity, size, rent = [], [], [], []
@@ -368,7 +525,7 @@ class Checker:
         if told["jobs"] != {"total": len(self.jobs), "by_state": dict(states)}:
             self.wrong("summary.json", f"jobs {told['jobs']}, counted {dict(states)}")
         totals = {
-            name: math.fsum(float(r[f"{name}_usd"]) for r in ran)
+            name: math.fsum(float(r[f"{name}_usd"]) for r in self.jobs.values())
             for name in ("electricity", "egress", "rent")
         }
         totals["owner_paid"] = totals["electricity"] + totals["egress"]
@@ -376,7 +533,10 @@ class Checker:
         for name, value in totals.items():
             self.same("summary.json", f"costs_usd.{name}", told["costs_usd"][name], value)
         self.same(
-            "summary.json", "energy_kwh", told["energy_kwh"], math.fsum(float(r["energy_kwh"]) for r in ran)
+            "summary.json",
+            "energy_kwh",
+            told["energy_kwh"],
+            math.fsum(float(r["energy_kwh"]) for r in self.jobs.values()),
         )
         if not ran:
             return
@@ -393,6 +553,14 @@ class Checker:
         )
         makespan = max(float(row["finish_s"]) for row in ran) - min(float(row["submit_s"]) for row in ran)
         self.same("summary.json", "makespan_s", told["makespan_s"], makespan)
+
+
+def stands(rows: list[dict], model: str) -> list[str]:
+    """The region of each layer: whole layers to every stage, one more to the last ones."""
+    layers, stages = MODELS[model][0], sum(int(row["stages"]) for row in rows)
+    least, larger = divmod(layers, stages)
+    regions = [row["region"] for row in rows for _ in range(int(row["stages"]))]
+    return [region for stage, region in enumerate(regions) for _ in range(least + (stage >= stages - larger))]
 
 
 def check(scenario: Path, folder: Path) -> list[str]:

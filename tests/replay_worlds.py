@@ -53,10 +53,17 @@ def run(scenario: Scenario, policy: str = "bace") -> ReplayResult:
     return replay(scenario, jobs_of(scenario), PolicyConfig(name=policy))
 
 
-def job(name: str, submit: str = "0s", steps: int = 100, stages: object = "auto", **more: object) -> str:
-    """A line of the jobs section: Llama-2-7B on single GPUs."""
+def job(
+    name: str,
+    submit: str = "0s",
+    steps: int = 100,
+    stages: object = "auto",
+    preset: str = "llama-2-7b",
+    **more: object,
+) -> str:
+    """A line of the jobs section: a model on single GPUs."""
     extra = "".join(f", {key}: {value}" for key, value in more.items())
     return (
-        f"  - {{name: {name}, submit: {submit}, model: {{preset: llama-2-7b, seq_len: 2048}}, "
+        f"  - {{name: {name}, submit: {submit}, model: {{preset: {preset}, seq_len: 2048}}, "
         f"training: {{steps: {steps}, micro_batches: 16}}, parallelism: {{stages: {stages}}}{extra}}}\n"
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Ownership, Pool, PoolKey, Region
+from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Ownership, Pool, PoolKey, Region, RestartCosts
 from scheduler.errors import InvalidValueError, UnknownPresetError
 from scheduler.presets import gpu as gpu_preset
 from scheduler.price import PriceSeries
@@ -107,13 +107,14 @@ class _Reader:
                 electricity[section.name] = series
         links = self._links(document, regions)
         jobs = read_jobs(document.jobs, document.training, regions, self)
-        if self.issues or jobs is None:
+        restart: RestartCosts | None = self.attempt(("restart",), document.restart.costs)
+        if self.issues or jobs is None or restart is None:
             return None
         return Scenario(
             name=document.name or self.path.stem,
             path=self.path,
             start_s=document.start,
-            cluster=Cluster(gpu_types=gpu_types, regions=regions, pools=pools, links=links),
+            cluster=Cluster(gpu_types, regions, pools, links, restart=restart),
             electricity=electricity,
             price_sources={section.name: _source_of(section.price) for section in document.regions},
             jobs=jobs,

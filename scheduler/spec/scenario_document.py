@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from scheduler.cluster import RestartCosts
 from scheduler.job import Elasticity, Recompute, Schedule
 from scheduler.spec.fields import (
     Duration,
@@ -18,11 +19,12 @@ from scheduler.spec.fields import (
     refuse,
     whole,
 )
-from scheduler.spec.links import FIELDS
+from scheduler.spec.links import BPS_PER_GBPS, FIELDS
 from scheduler.spec.model import ModelSection
 from scheduler.spec.prices import Known, PriceUnit
 
 MAX_JOBS = 200_000
+_RESTART = RestartCosts()
 
 Price = Annotated[float, Field(strict=True, ge=-1000, le=1000, allow_inf_nan=False)]
 """USD per kWh; may be negative."""
@@ -172,6 +174,21 @@ class ScaleSection(Section):
     arrivals: Annotated[float, number(above=0, at_most=1e6)] = 1.0
 
 
+class RestartSection(Section):
+    """What stopping and restarting takes, whatever the job: see `scheduler.cluster.RestartCosts`, also for what is
+    left out."""
+
+    fixed: Duration = _RESTART.fixed_s
+    storage_gbps_per_gpu: Annotated[float, number(above=0, at_most=1e6)] = (
+        _RESTART.storage_bps_per_gpu / BPS_PER_GBPS
+    )
+    checkpoint_every: Duration = _RESTART.checkpoint_every_s
+
+    def costs(self) -> RestartCosts:
+        """In base units. Raises InvalidValueError for a checkpoint interval of 0."""
+        return RestartCosts(self.fixed, self.storage_gbps_per_gpu * BPS_PER_GBPS, self.checkpoint_every)
+
+
 class ScenarioDocument(Section):
     """A scenario file. `links` and `jobs` are a list or a mapping and are read by their own sections."""
 
@@ -183,4 +200,5 @@ class ScenarioDocument(Section):
     links: Any = Field(default_factory=list)
     jobs: Any
     training: TrainingDefaultsSection = TrainingDefaultsSection()
+    restart: RestartSection = RestartSection()
     scale: ScaleSection = ScaleSection()

@@ -52,9 +52,11 @@ def test_the_files_are_those_of_the_contract(example_results: Path) -> None:
         ],
         "allocations.csv": [
             "job_id", "generation", "region", "stages", "gpus", "power_w", "iteration_s", "steps", "start_s", "end_s",
+            "restart_s", "stop_s",
         ],
         "links.csv": [
             "job_id", "generation", "src", "dst", "reserved_bps", "bytes", "usd_per_gb", "start_s", "end_s",
+            "use",
         ],
     }  # fmt: skip
 

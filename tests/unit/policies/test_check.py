@@ -7,12 +7,12 @@ import pytest
 
 from scheduler.check import Rule, check_plan
 from scheduler.cluster import Cluster, Node
-from scheduler.job import PlacementRule, Schedule
-from scheduler.placement import Cut, Placement, Segment
-from scheduler.plan import Hold, Plan, Reject, Start
+from scheduler.job import Elasticity, PlacementRule, Schedule
+from scheduler.placement import Cut, Placement, Segment, Transfer
+from scheduler.plan import Decision, Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.policies import PolicyConfig, decide
 from scheduler.reasons import Reason, ReasonCode
-from scheduler.snapshot import Snapshot
+from scheduler.snapshot import Promise, RunningJob, Snapshot, StateSpan
 from tests.worlds import both_ways, cluster, job, region, runs, snapshot
 
 WORLD = cluster(
@@ -33,7 +33,7 @@ def start(placement: Placement, job_id: str = "j", predicted_s: float = 1.0) -> 
     return Start(job_id, placement, predicted_s, "because")
 
 
-def rules(snap: Snapshot, *decisions: Start | Hold | Reject, version: int = 1) -> set[Rule]:
+def rules(snap: Snapshot, *decisions: Decision, version: int = 1) -> set[Rule]:
     return {violation.rule for violation in check_plan(snap, Plan(version, decisions))}
 
 
@@ -177,6 +177,148 @@ def test_a_planted_over_promise_in_a_real_plan_is_caught():
     assert Rule.GPUS in {violation.rule for violation in check_plan(snap, twice)}
 
 
+def running(where: Placement, how: Elasticity = Elasticity.RESIZE, **more) -> RunningJob:
+    waiting = job("r", **more)
+    return runs(replace(waiting, spec=replace(waiting.spec, elasticity=how)), where)
+
+
+def move(placement: Placement, *transfers: Transfer, job_id: str = "r", why: str = "because") -> Move:
+    return Move(job_id, placement, 1.0, why, transfers)
+
+
+def travel(src: str, dst: str, layers: int, bandwidth_bps: float = 4.0) -> Transfer:
+    """So many of the eight layers of a job of 8 bytes."""
+    return Transfer(src, dst, float(layers), bandwidth_bps)
+
+
+def test_a_running_job_may_be_preempted_or_moved_once_and_is_told_why():
+    snap = snapshot(WORLD, running=[running(chain(("a", 2)))])
+    assert rules(snap, Preempt("r", "why")) == set()
+    assert rules(snap, move(chain(("a", 4)))) == set()
+    assert rules(snap, Preempt("r", "")) == rules(snap, move(chain(("a", 4)), why="")) == {Rule.REASONS}
+    assert rules(snap, Preempt("r", "why"), move(chain(("a", 4)))) == {Rule.ONCE_EACH}
+    assert rules(snap, Hold("r", 1, (Reason(ReasonCode.GPUS_EXHAUSTED, "x"),))) == {Rule.ONCE_EACH}
+
+
+def test_only_what_runs_and_is_not_stopping_is_stopped():
+    stopping = replace(running(chain(("a", 2))), stopping=True)
+    for decision in (Preempt("r", "why"), move(chain(("a", 4)))):
+        assert rules(snapshot(WORLD, running=[stopping]), decision) == {Rule.RUNNING}
+        assert rules(snapshot(WORLD), decision) == {Rule.ONCE_EACH, Rule.RUNNING}
+        assert Rule.RUNNING in rules(snapshot(WORLD, job("r")), decision)
+
+
+def test_a_promised_job_is_decided_already():
+    promised = Promise(job("p").spec, chain(("a", 1)), 10, 2)
+    snap = replace(snapshot(WORLD), promised=(promised,))
+    assert Rule.ONCE_EACH in rules(snap, start(chain(("a", 1)), "p"))
+
+
+def test_elasticity_says_what_may_be_done_to_a_running_job():
+    rigid = snapshot(WORLD, running=[running(chain(("a", 2)), how=Elasticity.NONE)])
+    assert rules(rigid, Preempt("r", "why")) == {Rule.ELASTICITY}
+    fixed = snapshot(WORLD, running=[running(chain(("a", 2)), how=Elasticity.RESTART)])
+    assert rules(fixed, Preempt("r", "why")) == set()
+    assert rules(fixed, move(chain(("a", 3)))) == {Rule.ELASTICITY}
+    assert rules(fixed, move(chain(("b", 2)), travel("a", "b", 8))) == set()
+
+
+def test_a_job_that_must_keep_its_stages_starts_with_them():
+    waiting = replace(job(generation=2), stages=3)
+    assert broken(chain(("a", 3)), waiting) == set()
+    assert broken(chain(("a", 4)), waiting) == {Rule.ELASTICITY}
+
+
+def test_a_move_keeps_every_rule_of_a_start():
+    snap = snapshot(WORLD, running=[running(chain(("a", 2)), stages=(1, 3))])
+    assert rules(snap, move(chain(("a", 4)))) == {Rule.GANG}
+    snap = snapshot(WORLD, running=[running(chain(("a", 2)), placement=PlacementRule(exclude=("b",)))])
+    assert rules(snap, move(chain(("b", 2)), travel("a", "b", 8))) == {Rule.REGION_ALLOWED}
+    snap = snapshot(WORLD, running=[running(chain(("a", 2)))])
+    assert rules(snap, replace(move(chain(("a", 2))), predicted_iteration_s=0.0)) == {Rule.PREDICTION}
+
+
+def test_exactly_what_lies_elsewhere_travels():
+    waiting = replace(job(generation=2), state=(StateSpan("a", 3), StateSpan("b", 5)))
+    snap = snapshot(WORLD, waiting)
+
+    def travels(*transfers: Transfer) -> set[Rule]:
+        return rules(snap, replace(start(chain(("b", 2))), transfers=transfers))
+
+    assert travels(travel("a", "b", 3)) == set()
+    assert travels() == {Rule.TRANSFERS}
+    assert travels(travel("a", "b", 4)) == {Rule.TRANSFERS}
+    assert travels(travel("b", "a", 3)) == {Rule.TRANSFERS}
+    assert travels(travel("a", "b", 3, 2.0), travel("a", "b", 3, 2.0)) == {Rule.TRANSFERS}
+    assert travels(travel("a", "b", 3, float("inf"))) >= {Rule.TRANSFERS}
+    both = chain(("a", 1), ("b", 1))  # four layers each: one of those that lie in b goes to a
+    assert rules(snap, replace(start(both), transfers=(travel("b", "a", 1),))) == set()
+
+
+def test_state_does_not_travel_where_there_is_no_link():
+    waiting = replace(job(generation=2), state=(StateSpan("a", 8),))
+    sent = replace(start(chain(("c", 2))), transfers=(travel("a", "c", 8),))
+    assert Rule.TRANSFERS in rules(snapshot(WORLD, waiting), sent)
+
+
+def test_a_job_that_restarts_still_has_its_state_where_it_lay():
+    restarting = replace(running(chain(("a", 2))), ready_s=5.0, state=(StateSpan("b", 8),))
+    to_b = chain(("b", 2))
+    assert rules(snapshot(WORLD, running=[restarting]), move(to_b)) == set()
+    ready = replace(restarting, ready_s=0.0)
+    assert rules(snapshot(WORLD, running=[ready]), move(to_b)) == {Rule.TRANSFERS}
+    assert rules(snapshot(WORLD, running=[ready]), move(to_b, travel("a", "b", 8))) == set()
+
+
+def test_what_stopping_jobs_leave_may_be_promised_once():
+    stopping = replace(running(chain(("a", 3))), stopping=True)
+    snap = snapshot(WORLD, job(), running=[stopping])
+    assert rules(snap, start(chain(("a", 4)))) == set()
+    promised = replace(snap, promised=(Promise(job("p").spec, chain(("a", 1)), 10, 1),))
+    assert rules(promised, start(chain(("a", 4)))) == {Rule.GPUS}
+    assert rules(promised, start(chain(("a", 3)))) == set()
+
+
+def test_what_a_plan_stops_may_be_given_away_by_it():
+    snap = snapshot(WORLD, job(), running=[running(chain(("a", 3)))])
+    assert rules(snap, start(chain(("a", 4)))) == {Rule.GPUS}
+    assert rules(snap, start(chain(("a", 4))), Preempt("r", "why")) == set()
+    moved = move(chain(("a", 1)))
+    assert rules(snap, start(chain(("a", 3))), moved) == set()
+    assert rules(snap, start(chain(("a", 4))), moved) == {Rule.GPUS}
+
+
+def test_with_nodes_what_stops_comes_back():
+    nodes = (Node("n", "a", "g", (0, 1)),)
+    world = Cluster(WORLD.gpu_types, WORLD.regions, WORLD.pools, WORLD.links, nodes)
+    snap = snapshot(world, job(), running=[running(chain(("a", 2)))])
+    assert rules(snap, start(chain(("a", 4)))) == {Rule.GPUS}
+    assert rules(snap, start(chain(("a", 4))), Preempt("r", "why")) == set()
+
+
+def test_bandwidth_of_transfers_promises_and_cuts_is_counted_together():
+    travelling = replace(
+        running(chain(("c", 1))),
+        ready_s=5.0,
+        state=(StateSpan("b", 8),),
+        transfers=(travel("b", "c", 8, 9.0),),
+    )
+    snap = snapshot(WORLD, job(), running=[travelling])
+    cut = chain(("b", 1), ("c", 1), bandwidth_bps=11.0)
+    assert rules(snap, start(cut)) == set()
+    assert rules(snap, start(replace(cut, cuts=(replace(cut.cuts[0], bandwidth_bps=12.0),)))) == {Rule.LINK}
+    promise = Promise(job("p").spec, chain(("b", 1)), 10, 2, (travel("a", "b", 8, 6.0),))
+    busy = replace(snap, promised=(promise,))
+    assert rules(busy, start(cut)) == {Rule.DOWNLINK}  # of b, 16 wide: 6 of the promise and 11 of the cut
+    sent = replace(job(generation=2), state=(StateSpan("a", 8),))
+    to_b = replace(start(chain(("b", 2))), transfers=(travel("a", "b", 8, 10.0),))
+    assert rules(replace(busy, waiting=(sent,)), to_b) == set()
+    wide = replace(to_b, transfers=(travel("a", "b", 8, 10.5),))
+    assert rules(replace(busy, waiting=(sent,)), wide) == {Rule.DOWNLINK}
+    wider = replace(to_b, transfers=(travel("a", "b", 8, 12.5),))
+    assert rules(replace(busy, waiting=(sent,)), wider) == {Rule.DOWNLINK, Rule.UPLINK}
+
+
 def test_the_check_shares_no_code_with_those_who_plan():
     import ast
     from pathlib import Path
@@ -185,7 +327,16 @@ def test_the_check_shares_no_code_with_those_who_plan():
 
     tree = ast.parse(Path(scheduler.check.__file__).read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    planners = ("policies", "network", "options", "pathfinder", "allocator", "chain_search", "priority")
+    planners = (
+        "policies",
+        "network",
+        "restart",
+        "options",
+        "pathfinder",
+        "allocator",
+        "chain_search",
+        "priority",
+    )
     assert not {
         name for name in imported if name and name.startswith(tuple(f"scheduler.{p}" for p in planners))
     }

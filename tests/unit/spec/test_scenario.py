@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cluster import Ownership
+from scheduler.cluster import Ownership, RestartCosts
 from scheduler.spec.issues import SpecError
 from scheduler.spec.scenario import load_scenario
 from scheduler.spec.scenario_jobs import TraceFile
@@ -64,6 +64,16 @@ def test_a_scenario_becomes_a_scaled_cluster_with_prices_and_jobs(folder: Path) 
     (job,) = scenario.jobs
     assert (job.submit_s, job.actual_steps) == (7200.0, 10)
     assert (job.document.training.schedule, job.document.training.recompute) == ("gpipe", "full")
+
+
+def test_what_a_restart_takes_may_be_told(folder: Path) -> None:
+    assert load_scenario(folder / "scenario.yaml").cluster.restart == RestartCosts()
+    told = "restart: {fixed: 5m, storage_gbps_per_gpu: 0.5, checkpoint_every: 2h}\n"
+    (folder / "scenario.yaml").write_text(SCENARIO + told)
+    assert load_scenario(folder / "scenario.yaml").cluster.restart == RestartCosts(300.0, 0.5e9, 7200.0)
+    (folder / "scenario.yaml").write_text(SCENARIO + "restart: {checkpoint_every: 0s}\n")
+    with pytest.raises(SpecError, match="checkpoint_every"):
+        load_scenario(folder / "scenario.yaml")
 
 
 @pytest.mark.parametrize(
