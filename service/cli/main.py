@@ -28,6 +28,7 @@ RUN, JOBS, CLUSTER, STUDY, CARE = "Run", "Jobs", "Cluster", "Study", "Care"
 LATE_COMMANDS = {
     "replay": ("service.cli.replay", "Replay a trace or a list of jobs under one or more policies."),
     "compare": ("service.cli.replay", "Compare the results of replays."),
+    "bench": ("service.cli.bench", "Run the benchmark of the policies over its grids, and report."),
 }
 """Commands whose module needs the planner extra: name -> (module, help)."""
 

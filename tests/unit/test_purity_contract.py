@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-EDGES = {"spec", "replay"}
+EDGES = {"spec", "replay", "bench"}
 
 
 def test_every_module_of_the_core_is_held_to_its_purity() -> None:

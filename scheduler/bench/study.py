@@ -1,0 +1,58 @@
+"""Does all runs of a selection that are not done yet, one a core, and writes each as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from scheduler.bench.execute import prepare
+from scheduler.bench.plan import Run
+from scheduler.bench.results import Results, Row
+from scheduler.bench.sources import Sources
+from scheduler.replay.workers import spread_over_processes
+
+Watch = Callable[[Row], None]
+"""Called with every row as it is written."""
+
+
+class Spread(Protocol):
+    """A way to do tasks beside each other; `prepare` answers what does one."""
+
+    def __call__(
+        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Sequence[Run]
+    ) -> Iterator[tuple[Run, Row]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OverProcesses:
+    """So many processes of this machine."""
+
+    processes: int
+
+    def __call__(
+        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Sequence[Run]
+    ) -> Iterator[tuple[Run, Row]]:
+        return spread_over_processes(prepare, tasks, self.processes, _nothing)
+
+
+def run_study(
+    runs: Sequence[Run], sources: Sources, results: Results, spread: Spread, watch: Watch
+) -> tuple[Row, ...]:
+    """The rows of all runs, those done before included, in no particular order.
+
+    Stopped at any moment, it has lost the runs in work and nothing else.
+    """
+    done = results.done()
+    todo = [run for run in runs if run.key not in done]
+    if todo:
+        for _, row in spread(partial(prepare, sources), todo):
+            results.add(row)
+            watch(row)
+    wanted = {run.key for run in runs}
+    return tuple(row for row in results.rows if row.key in wanted)
+
+
+def _nothing(_run: Run, _news: None) -> None:
+    """Runs tell nothing on their way."""

@@ -1,0 +1,108 @@
+"""`bace bench`: the benchmark of the policies over its grids. It needs no server, but the folder of real data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from scheduler.bench.entries import entries_of
+from scheduler.bench.plan import GRIDS, Selection
+from scheduler.bench.results import RESULTS, Results, Row
+from scheduler.bench.sources import Sources
+from scheduler.bench.study import OverProcesses, run_study
+from scheduler.bench.worlds import Split
+from scheduler.errors import SchedulerError
+from service.cli.exits import CommandError, Exit
+from service.cli.output import Format, Output, emit, error_console
+
+DATA = "BACE_DATA_DIR"
+
+
+def bench(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the study; it goes on where it was.")] = Path(
+        "bench-out"
+    ),
+    grid: Annotated[str, typer.Option("--grid", "-g", help=f"Grids, of {','.join(GRIDS)}.")] = ",".join(
+        GRIDS
+    ),
+    policies: Annotated[
+        str,
+        typer.Option(
+            "--policies", "-p", help="Policies, or all; with the weight of time: horizon@0.25; and bounds."
+        ),
+    ] = "all",
+    split: Annotated[
+        Split, typer.Option("--split", help="Draws to tune on, or those that are looked at once, at the end.")
+    ] = Split.TUNING,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="At most so many draws a cell.")] = None,
+    fraction: Annotated[
+        float, typer.Option("--fraction", help="An even part of the draws of all cells, such as 0.1.")
+    ] = 1.0,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="Runs at once; by default one a core.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", envvar=DATA, help="Folder of the real data.", show_default=False)
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run policies over the grids of the benchmark, and report how they compare.
+
+    Runs that are in OUT already are not run again. Ctrl-C loses the runs in work and nothing else.
+    """
+    if data is None or not data.is_dir():
+        raise CommandError(f"the real data is needed: set {DATA}, or give --data", Exit.USAGE)
+    try:
+        chosen = None if policies == "all" else entries_of([name.strip() for name in policies.split(",")])
+        selection = Selection(tuple(name.strip() for name in grid.split(",")), split, chosen, seeds, fraction)
+        results = Results(out)
+        runs = selection.runs()
+        with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:
+            rows = run_study(
+                runs, Sources(data), results, OverProcesses(processes or os.cpu_count() or 1), watch
+            )
+    except SchedulerError as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    failed = sum(row.error is not None for row in rows)
+    document = {"runs": len(rows), "failed": failed, "results": str(out / RESULTS)}
+    emit(document, output, lambda told: [f"{told['runs']} runs, {told['failed']} failed: {told['results']}"])
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@contextmanager
+def _watching(total: int, done: int) -> Iterator[Callable[[Row], None]]:
+    """A progress bar on standard error, where that is a terminal; failures are told in any case."""
+    console = error_console()
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("", total=total, completed=done)
+
+        def watch(row: Row) -> None:
+            progress.update(task, advance=1, description=f"{row.grid} {row.cell} · {row.policy}")
+            if row.error is not None:
+                console.print(
+                    f"{row.grid} {row.cell}, draw {row.draw}, {row.policy}: {row.error}", markup=False
+                )
+
+        yield watch
