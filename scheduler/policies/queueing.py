@@ -13,6 +13,7 @@ from scheduler.policies.proposal import Proposal
 from scheduler.policies.verdicts import NeedBps, held_reasons, never_reasons, to_keep_up
 from scheduler.policies.world import World
 from scheduler.reasons import Reason, ReasonCode
+from scheduler.restart import granted_transfers
 from scheduler.snapshot import Snapshot, WaitingJob
 
 Asking = tuple[WaitingJob, Demand]
@@ -89,10 +90,7 @@ class QueueRound:
         if demand not in self._refused and not (self.strict and self.head):
             proposal = self.policy.place(demand, self.world)
             if proposal is not None:
-                placement = proposal.evaluation.placement
-                self.world.residual.take(placement)
-                self.started += 1
-                return Start(job_id, placement, proposal.evaluation.iteration_s, proposal.why)
+                return self.start(job, proposal)
         never = self.never(job, demand)
         if never:
             return Reject(job_id, never)
@@ -104,6 +102,20 @@ class QueueRound:
         if demand not in self._refused:
             self._refused[demand] = self.reasons(job, demand)
         return Hold(job_id, position, self._refused[demand])
+
+    def start(self, job: WaitingJob, proposal: Proposal) -> Start | Hold:
+        """Starts the job as proposed, if its checkpoint can reach it there now."""
+        job_id, placement = job.spec.job_id, proposal.evaluation.placement
+        transfers = granted_transfers(job.spec, job.state, placement, self.world.residual)
+        if transfers is None:
+            self.held += 1
+            self.head = self.head or job_id
+            lies = ", ".join(dict.fromkeys(span.region for span in job.state))
+            detail = f"its checkpoint lies in {lies}, and no bandwidth is free from there to {placement.describe()}"
+            return Hold(job_id, self.held, (Reason(ReasonCode.LINK_BANDWIDTH_EXHAUSTED, detail),))
+        self.world.residual.take(placement, transfers)
+        self.started += 1
+        return Start(job_id, placement, proposal.evaluation.iteration_s, proposal.why, transfers)
 
     def reasons(self, job: WaitingJob, demand: Demand) -> tuple[Reason, ...]:
         """Why the job waits, with what it lacks; the first is the nearest cause."""

@@ -1,12 +1,19 @@
 """The round itself: strict order, back-filling, jobs that wait for nodes, and answers for everybody."""
 
+from dataclasses import replace
+
 import pytest
 
+from scheduler.check import check_plan
 from scheduler.errors import InvalidValueError
 from scheduler.plan import Hold, Reject, Start
 from scheduler.policies import POLICIES, PolicyConfig, decide
+from scheduler.policies.queueing import QueuePolicy
 from scheduler.reasons import ReasonCode
+from scheduler.snapshot import StateSpan
 from tests.worlds import BIG, GPU, both_ways, cluster, job, runs, snapshot
+
+QUEUEING = [name for name, policy in POLICIES.items() if isinstance(policy, QueuePolicy)]
 
 
 def half_full():
@@ -111,3 +118,35 @@ def test_an_empty_queue_is_an_empty_plan_of_that_version():
     plan = decide(snapshot(cluster({"a": 1})), PolicyConfig())
     assert plan.decisions == ()
     assert plan.snapshot_version == 1
+
+
+def stopped_in(region_name: str):
+    """A job that ran before; its whole checkpoint lies in one region."""
+    waits = job("s", stages=(4, 4), weight_bytes=80.0, generation=2)
+    return replace(waits, state=(StateSpan(region_name, 8),))
+
+
+@pytest.mark.parametrize("name", QUEUEING)
+def test_a_stopped_job_that_goes_on_elsewhere_brings_its_state(name):
+    world = cluster({"a": 8, "b": 1}, both_ways(("a", "b", 20)))
+    snap = snapshot(world, stopped_in("b"))
+    plan = decide(snap, PolicyConfig(name))
+    assert check_plan(snap, plan) == ()
+    ((sent,),) = (start.transfers for start in plan.starts)
+    assert (sent.src, sent.dst, sent.sent_bytes, sent.bandwidth_bps) == ("b", "a", 80.0, 20)
+    snap = snapshot(world, stopped_in("a"))
+    (start,) = decide(snap, PolicyConfig(name)).starts
+    assert start.transfers == ()
+
+
+@pytest.mark.parametrize("name", QUEUEING)
+def test_a_stopped_job_whose_state_cannot_travel_now_is_told_so(name):
+    world = cluster({"a": 8, "b": 1})
+    snap = snapshot(world, stopped_in("b"), job("other", stages=(4, 4)))
+    plan = decide(snap, PolicyConfig(name))
+    assert check_plan(snap, plan) == ()
+    decisions = {each.job_id: each for each in plan.decisions}
+    held = decisions["s"]
+    assert isinstance(held, Hold)
+    assert held.reasons[0].code is ReasonCode.LINK_BANDWIDTH_EXHAUSTED
+    assert isinstance(decisions["other"], Start)
