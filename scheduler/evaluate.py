@@ -13,8 +13,9 @@ from itertools import pairwise
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
-from scheduler.pipeline.schedules import choose_window, fits
-from scheduler.pipeline.timeline import Chain, simulate
+from scheduler.pipeline.choice import choose_window
+from scheduler.pipeline.schedules import fits
+from scheduler.pipeline.timeline import Chain
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.profile import StageProfile, Workload, boundary_bytes_of, in_flight_limit, profiles_of
 
@@ -26,7 +27,8 @@ class Evaluation:
     `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage.
     `busy_fraction` is the part of an iteration that each stage computes. `fits` tells whether every stage has the
     memory for its window; a placement that does not fit must not be used. `placement` is complete: its window is
-    the one that was simulated, its schedule what that window is (slack falls back to strict 1F1B).
+    the one that was simulated, its schedule the job's; or strict 1F1B, where no window that slack 1F1B could have
+    is faster and fits (`pipeline/choice.py`).
     """
 
     placement: Placement
@@ -56,17 +58,16 @@ def _evaluate(
     profiles = profiles_of(work, tuple(under))
     chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
     limits = [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
-    schedule, window = choose_window(work.schedule, chain.delay_s, chain.pace_s, work.micro_batches, limits)
-    placement = Placement(segments, cuts, schedule, window)
-    timeline = simulate(chain, window, work.micro_batches)
+    choice = choose_window(work.schedule, chain, work.micro_batches, limits)
+    timeline = choice.timeline
     iteration_s = timeline.makespan_s + max(profile.sync_s for profile in profiles)
     return Evaluation(
-        placement=placement,
+        placement=Placement(segments, cuts, choice.schedule, choice.window),
         iteration_s=iteration_s,
         timeline_s=timeline.makespan_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
-        fits=fits(window, limits),
+        fits=fits(choice.window, limits),
         stage_profiles=profiles,
     )
 

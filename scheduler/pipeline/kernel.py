@@ -1,20 +1,20 @@
-"""The timeline of a windowed 1F1B pipeline as one loop over numbers, to be compiled.
+"""The timeline of a windowed 1F1B pipeline as one loop over numbers, and how such loops become machine code.
 
-Only what numba compiles may stand in `run`. It is compiled at its first use, not at import, and the machine code is
-kept beside this file or, where that folder is read-only, in the user's cache folder.
+Only what numba compiles may stand in a loop that is handed to `compiled`, and it calls no other of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Kernel = Callable[[Floats, Floats, Floats, Floats, NDArray[np.int64], int, bool], float]
+Counts = NDArray[np.int64]
+Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     backward: Floats,
     latency: Floats,
     transfer: Floats,
-    caps: NDArray[np.int64],
+    caps: Counts,
     micro_batches: int,
     blocking: bool,
 ) -> float:
@@ -68,12 +68,16 @@ def run(
 
 
 @cache
-def compiled() -> Kernel:
-    """`run` as machine code; about a second at the very first call, a tenth where it is cached."""
+def compiled(loop: Loop) -> Loop:
+    """The loop as machine code; about a second at the very first call, a tenth where it is cached.
+
+    It is compiled at its first use, not at import, and the machine code is kept beside its file or, where that
+    folder is read-only, in the user's cache folder.
+    """
     import numba  # here, because it takes long to import and most who import the scheduler never simulate
 
     try:
-        kernel: Any = numba.njit(cache=True)(run)
+        machine_code: Any = numba.njit(cache=True)(loop)
     except RuntimeError:  # numba found no folder it may write to: compile for this process only
-        kernel = numba.njit(run)
-    return kernel  # type: ignore[no-any-return]
+        machine_code = numba.njit(loop)
+    return machine_code  # type: ignore[no-any-return]

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
+from operator import le
 from typing import NamedTuple
 
 from scheduler.errors import InvalidValueError
-from scheduler.job import Schedule
 
 
 class ActionKind(StrEnum):
@@ -31,21 +31,24 @@ class Action(NamedTuple):
     micro_batch: int
 
 
+Window = tuple[int, ...]
+"""For each stage the most micro-batches it may have in flight."""
+
 ActionTable = tuple[tuple[Action, ...], ...]
 """For each stage its actions, in the order in which it runs them."""
 
 
-def gpipe_window(stages: int, micro_batches: int) -> tuple[int, ...]:
+def gpipe_window(stages: int, micro_batches: int) -> Window:
     """All forwards, then all backwards (Huang et al., arXiv 1811.06965)."""
     return (micro_batches,) * stages
 
 
-def strict_window(stages: int, micro_batches: int) -> tuple[int, ...]:
+def strict_window(stages: int, micro_batches: int) -> Window:
     """Strict 1F1B: K − s at stage s, never more than there are micro-batches (PipeDream-flush, arXiv 2006.09503)."""
     return tuple(min(stages - stage, micro_batches) for stage in range(stages))
 
 
-def slack_window(delay_s: Sequence[float], pace_s: float, micro_batches: int) -> tuple[int, ...]:
+def slack_window(delay_s: Sequence[float], pace_s: float, micro_batches: int) -> Window:
     """1F1B with as many more in flight as the delays need: c_s = 1 + Σ_{e≥s} (1 + ⌈2δ_e / pace⌉), at most M.
 
     `delay_s[e]` is δ_e, latency + transfer time of boundary e in one direction; `pace_s` is max (F + B) over the
@@ -57,28 +60,9 @@ def slack_window(delay_s: Sequence[float], pace_s: float, micro_batches: int) ->
     return tuple(min(cap, micro_batches) for cap in reversed(caps))
 
 
-def choose_window(
-    schedule: Schedule, delay_s: Sequence[float], pace_s: float, micro_batches: int, limits: Sequence[int]
-) -> tuple[Schedule, tuple[int, ...]]:
-    """The window that a job runs with, and the schedule that it is.
-
-    `limits[s]` is how many micro-batches stage s can hold. The slack window is taken where it fits whole, else the
-    strict one: clipped caps of equal size on neighbours would run in lock-step, up to three times slower. Whether
-    the answer fits is for the caller to see (`fits`).
-    """
-    stages = len(limits)
-    if schedule is Schedule.GPIPE:
-        return schedule, gpipe_window(stages, micro_batches)
-    if schedule is Schedule.SLACK_1F1B:
-        slack = slack_window(delay_s, pace_s, micro_batches)
-        if fits(slack, limits):
-            return schedule, slack
-    return Schedule.ONE_F_ONE_B, strict_window(stages, micro_batches)
-
-
 def fits(window: Sequence[int], limits: Sequence[int]) -> bool:
     """Whether every stage can hold its cap."""
-    return all(cap <= limit for cap, limit in zip(window, limits, strict=True))
+    return all(map(le, window, limits))
 
 
 def require_window(window: Sequence[int], stages: int, micro_batches: int) -> None:

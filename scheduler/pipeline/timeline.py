@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from operator import add
 
 import numpy as np
 
@@ -57,12 +58,13 @@ class Chain:
     @property
     def delay_s(self) -> tuple[float, ...]:
         """δ_e of each boundary: latency + transfer, one direction."""
-        return tuple(a + b for a, b in zip(self.latency_s, self.transfer_s, strict=True))
+        return tuple(map(add, self.latency_s, self.transfer_s))
 
     @property
     def pace_s(self) -> float:
         """max (F + B) over the stages: no schedule is faster per micro-batch."""
-        return max(f + b for f, b in zip(self.forward_s, self.backward_s, strict=True))
+        pace_s: float = max(map(add, self.forward_s, self.backward_s))
+        return pace_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def simulate(
     """
     require_window(window, chain.stages, micro_batches)
     caps = np.minimum(np.array(window, dtype=np.int64), micro_batches)
-    makespan_s = kernel.compiled()(
+    makespan_s = kernel.compiled(kernel.run)(
         np.array(chain.forward_s, dtype=np.float64),
         np.array(chain.backward_s, dtype=np.float64),
         np.array(chain.latency_s, dtype=np.float64),
@@ -93,7 +95,7 @@ def simulate(
         micro_batches,
         send is SendMode.BLOCKING,
     )
-    busy_s = tuple(micro_batches * (f + b) for f, b in zip(chain.forward_s, chain.backward_s, strict=True))
+    busy_s = tuple(micro_batches * turn_s for turn_s in map(add, chain.forward_s, chain.backward_s))
     return Timeline(float(makespan_s), busy_s, tuple(caps.tolist()))
 
 

@@ -153,14 +153,18 @@ def test_types_are_mixed_where_that_is_faster_and_the_solver_keeps_the_memory():
     assert list(stages(decision)) == ["b/big", "a/g"]
 
 
-def test_slack_jobs_get_the_window_that_fits():
+def test_slack_jobs_get_the_best_window_that_fits():
     world = cluster({"a": 4, "b": 4}, both_ways(("a", "b", 99), latency_s=2.0))
-    roomy = start(snapshot(world, job(schedule=Schedule.SLACK_1F1B, micro_batches=32))).placement
-    assert roomy.schedule is Schedule.SLACK_1F1B
-    tight = start(
-        snapshot(world, job(schedule=Schedule.SLACK_1F1B, micro_batches=32, inflight_bytes=90))
-    ).placement
-    assert tight.schedule is Schedule.ONE_F_ONE_B
+
+    def started(schedule: Schedule, inflight_bytes: float) -> Start:
+        return start(snapshot(world, job(schedule=schedule, micro_batches=32, inflight_bytes=inflight_bytes)))
+
+    roomy, tight = started(Schedule.SLACK_1F1B, 1), started(Schedule.SLACK_1F1B, 90)
+    strict = started(Schedule.ONE_F_ONE_B, 90)
+    assert roomy.placement.schedule is tight.placement.schedule is Schedule.SLACK_1F1B
+    assert max(tight.placement.window) <= 8 < max(roomy.placement.window)
+    assert strict.placement.schedule is Schedule.ONE_F_ONE_B
+    assert roomy.predicted_iteration_s < tight.predicted_iteration_s < 0.6 * strict.predicted_iteration_s
 
 
 def test_a_job_larger_than_the_cluster_is_refused_by_how_much():

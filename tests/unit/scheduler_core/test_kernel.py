@@ -12,6 +12,8 @@ import numpy as np
 
 import scheduler
 from scheduler.pipeline import kernel
+from scheduler.pipeline.choice import budget_caps
+from scheduler.pipeline.iteration import forms
 
 SIMULATE = (
     "from scheduler.pipeline.schedules import strict_window\n"
@@ -67,4 +69,9 @@ def test_the_machine_code_does_what_the_source_says():
         times = [rng.uniform(0, 3, size) for size in (stages, stages, stages - 1, stages - 1)]
         for blocking in (False, True):
             arguments = (*times, caps, micro_batches, blocking)
-            assert kernel.compiled()(*arguments) == kernel.run(*arguments)
+            assert kernel.compiled(kernel.run)(*arguments) == kernel.run(*arguments)
+        arguments = (*times, caps, micro_batches)
+        assert kernel.compiled(forms)(*arguments) == forms(*arguments)
+        limits = rng.integers(stages, 2 * stages + 1, stages)
+        arguments = (*times, limits, micro_batches)
+        assert (kernel.compiled(budget_caps)(*arguments) == budget_caps(*arguments)).all()

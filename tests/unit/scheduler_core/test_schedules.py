@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scheduler.errors import InvalidValueError
-from scheduler.job import Schedule
 from scheduler.pipeline.schedules import (
     Action,
     ActionKind,
     action_table,
-    choose_window,
     gpipe_window,
     require_window,
     slack_window,
@@ -44,19 +42,6 @@ def test_a_delay_opens_the_window_before_it_by_what_a_round_trip_takes():
     # 2 × 4 s of round trip at a pace of 3 s: three more in flight on every stage before the cut.
     assert slack_window([0.0, 4.0, 0.0], 3.0, 64) == (7, 6, 2, 1)
     assert slack_window([0.0, 4.0, 0.0], 3.0, 5) == (5, 5, 2, 1)
-
-
-def test_the_slack_window_is_taken_whole_or_not_at_all():
-    delays, wide, tight = [0.0, 4.0, 0.0], (7, 6, 2, 1), (7, 5, 2, 1)
-    assert choose_window(Schedule.SLACK_1F1B, delays, 3.0, 64, wide) == (Schedule.SLACK_1F1B, wide)
-    assert choose_window(Schedule.SLACK_1F1B, delays, 3.0, 64, tight) == (Schedule.ONE_F_ONE_B, (4, 3, 2, 1))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "window"), [(Schedule.GPIPE, (9, 9, 9)), (Schedule.ONE_F_ONE_B, (3, 2, 1))]
-)
-def test_gpipe_and_strict_1f1b_are_what_was_asked_for(schedule, window):
-    assert choose_window(schedule, [5.0, 5.0], 1.0, 9, (99, 99, 99)) == (schedule, window)
 
 
 @pytest.mark.parametrize(
