@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from scheduler.cost import electricity_usd, facility_kw
+from scheduler.replay.page import Figure, colour_of, layout_of
 from scheduler.replay.records import AllocationRow, ReplayResult
 from scheduler.spec.scenario import Scenario
 
 HOUR_S = 3600.0
 _MAX_BARS = 4000  # a browser draws so many bars at ease; the longest stay
 _POINTS = 600
-_COLOURS = (
-    "#3366cc", "#dc6b2f", "#3b9c5d", "#a44ab0", "#c2a12c", "#2aa3b8", "#d0518c", "#6b7b8c", "#7a5cd6", "#94612f",
-    "#5f9e2f", "#b23b3b",
-)  # fmt: skip
-
-Figure = dict[str, Any]
 
 
 def gantt(scenario: Scenario, result: ReplayResult) -> Figure:
@@ -43,7 +37,7 @@ def gantt(scenario: Scenario, result: ReplayResult) -> Figure:
                     "base": [row.start_s / HOUR_S for row in own],
                     "x": [(row.end_s - row.start_s) / HOUR_S for row in own],
                     "width": 0.86,
-                    "marker": {"color": _colour(number), "line": {"width": 0}},
+                    "marker": {"color": colour_of(number), "line": {"width": 0}},
                     "text": [
                         f"job {escape(row.job_id)}: {row.stages} stages, {row.gpus} GPUs, {row.steps} steps"
                         for row in own
@@ -64,7 +58,7 @@ def gantt(scenario: Scenario, result: ReplayResult) -> Figure:
         "zeroline": False,
         "showgrid": False,
     }
-    layout = _layout(title, "hours from the start", None, height=max(320, min(900, 90 + 8 * offset)))
+    layout = layout_of(title, "hours from the start", None, height=max(320, min(900, 90 + 8 * offset)))
     layout["yaxis"] = {**layout["yaxis"], **axis, "automargin": True}
     layout["xaxis"]["range"] = [0, _end_s(result) / HOUR_S]
     layout["barmode"] = "overlay"  # else every region's bars leave room for those of all others
@@ -79,7 +73,7 @@ def jct_distribution(result: ReplayResult) -> Figure:
         (job.first_start_s - job.submit_s) / HOUR_S for job in result.jobs if job.first_start_s is not None
     ]
     data = [_shares(jct_h, "JCT", 0), _shares(waited_h, "queueing delay", 1)]
-    return {"data": data, "layout": _log_x(_layout("Completion times", "hours (log)", "share of the jobs"))}
+    return {"data": data, "layout": _log_x(layout_of("Completion times", "hours (log)", "share of the jobs"))}
 
 
 def cost_distribution(result: ReplayResult) -> Figure:
@@ -89,7 +83,7 @@ def cost_distribution(result: ReplayResult) -> Figure:
         _shares([job.electricity_usd for job in ran], "electricity", 2),
         _shares([job.egress_usd for job in ran], "egress", 3),
     ]
-    return {"data": data, "layout": _log_x(_layout("Cost of a job", "USD (log)", "share of the jobs"))}
+    return {"data": data, "layout": _log_x(layout_of("Cost of a job", "USD (log)", "share of the jobs"))}
 
 
 def utilisation(scenario: Scenario, result: ReplayResult) -> Figure:
@@ -115,7 +109,7 @@ def utilisation(scenario: Scenario, result: ReplayResult) -> Figure:
         "colorbar": {"title": {"text": "held"}, "tickformat": ".0%"},
         "hovertemplate": "%{y}, hour %{x:.1f}: %{z:.0%} held<extra></extra>",
     }
-    layout = _layout("GPUs held", "hours from the start", None, height=140 + 24 * len(there))
+    layout = layout_of("GPUs held", "hours from the start", None, height=140 + 24 * len(there))
     layout["yaxis"].update({"autorange": "reversed", "automargin": True})
     return {"data": [heat], "layout": layout, "wide": True}
 
@@ -133,7 +127,7 @@ def queue_length(result: ReplayResult) -> Figure:
         _line(hours, _mean_level(waits, edges).tolist(), "waiting", 1),
         _line(hours, _mean_level(runs, edges).tolist(), "running", 0),
     ]
-    return {"data": data, "layout": _layout("Queue", "hours from the start", "jobs")}
+    return {"data": data, "layout": layout_of("Queue", "hours from the start", "jobs")}
 
 
 def cost_of_regions(scenario: Scenario, result: ReplayResult) -> Figure:
@@ -155,11 +149,11 @@ def cost_of_regions(scenario: Scenario, result: ReplayResult) -> Figure:
             "name": name,
             "x": names,
             "y": list(values.values()),
-            "marker": {"color": _colour(colour)},
+            "marker": {"color": colour_of(colour)},
         }
         for name, values, colour in (("electricity", electricity, 2), ("egress", egress, 3))
     ]
-    return {"data": data, "layout": _layout("Cost by region", None, "USD")}
+    return {"data": data, "layout": layout_of("Cost by region", None, "USD")}
 
 
 def prices(scenario: Scenario, result: ReplayResult) -> Figure:
@@ -176,7 +170,7 @@ def prices(scenario: Scenario, result: ReplayResult) -> Figure:
         data.append(_line(hours, means, region, number))
     return {
         "data": data,
-        "layout": _layout("Electricity prices", "hours from the start", "USD per kWh"),
+        "layout": layout_of("Electricity prices", "hours from the start", "USD per kWh"),
         "wide": True,
     }
 
@@ -220,7 +214,7 @@ def _shares(values: Sequence[float], name: str, colour: int) -> Figure:
     shares = [(index + 1) / count for index in keep]
     return {
         **_line([ordered[index] for index in keep], shares, name, colour),
-        "line": {"color": _colour(colour), "shape": "hv"},
+        "line": {"color": colour_of(colour), "shape": "hv"},
     }
 
 
@@ -231,7 +225,7 @@ def _line(x: list[float], y: list[float], name: str, colour: int) -> Figure:
         "name": name,
         "x": x,
         "y": y,
-        "line": {"color": _colour(colour), "width": 1.6},
+        "line": {"color": colour_of(colour), "width": 1.6},
     }
 
 
@@ -241,25 +235,5 @@ def _log_x(layout: Figure) -> Figure:
     return layout
 
 
-def _layout(title: str, x: str | None, y: str | None, height: int = 340) -> Figure:
-    axis = {"gridcolor": "#e8ecf0", "zerolinecolor": "#c8d0d8"}
-    return {
-        "title": {"text": title, "font": {"size": 16}},
-        "height": height,
-        "margin": {"l": 60, "r": 20, "t": 50, "b": 60},
-        "paper_bgcolor": "#ffffff",
-        "plot_bgcolor": "#ffffff",
-        "font": {"family": "system-ui, sans-serif", "size": 12},
-        "xaxis": {"title": {"text": x}, "automargin": True, **axis},
-        "yaxis": {"title": {"text": y}, **axis},
-        "bargap": 0.1,
-        "hovermode": "closest",
-    }
-
-
 def _end_s(result: ReplayResult) -> float:
     return max((row.end_s for row in result.allocations), default=HOUR_S)
-
-
-def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]

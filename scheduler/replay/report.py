@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
-from importlib.resources import files
-from string import Template
 from typing import Any
-
-from plotly.offline import get_plotlyjs
 
 from scheduler.replay.charts import (
     cost_distribution,
@@ -20,6 +15,7 @@ from scheduler.replay.charts import (
     queue_length,
     utilisation,
 )
+from scheduler.replay.page import page_html
 from scheduler.replay.records import ReplayResult
 from scheduler.spec.scenario import Scenario
 from scheduler.units import format_duration, format_usd
@@ -36,22 +32,13 @@ def report_html(scenario: Scenario, result: ReplayResult, summary: dict[str, Any
         cost_of_regions(scenario, result),
         prices(scenario, result),
     ]
-    template = Template(
-        files("scheduler.replay").joinpath("report.html.template").read_text(encoding="utf-8")
-    )
-    return template.substitute(
-        title=html.escape(f"{scenario.name} · {result.policy}"),
-        subtitle=html.escape(
-            f"{len(result.jobs)} jobs from {summary['start']}; times are hours after that. "
-            f"Percentiles and means are over the jobs that ran."
-        ),
-        cards="\n".join(
-            f'<div class="card"><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>'
-            for name, value in _headlines(summary)
-        ),
-        rejected=_rejected(summary["rejected"]),
-        figures=_script_safe(figures),
-        plotly=get_plotlyjs(),
+    return page_html(
+        title=f"{scenario.name} · {result.policy}",
+        subtitle=f"{len(result.jobs)} jobs from {summary['start']}; times are hours after that. "
+        f"Percentiles and means are over the jobs that ran.",
+        cards=_headlines(summary),
+        figures=figures,
+        tables=_rejected(summary["rejected"]),
     )
 
 
@@ -88,8 +75,3 @@ def _rejected(rejections: Sequence[dict[str, Any]]) -> str:
     )
     more = f"<p>… and {len(rejections) - 200} more in summary.json</p>" if len(rejections) > 200 else ""
     return f"<h2>Rejected jobs</h2><table><tr><th>job</th><th>why</th></tr>{rows}</table>{more}"
-
-
-def _script_safe(value: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
