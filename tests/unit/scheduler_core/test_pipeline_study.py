@@ -86,7 +86,7 @@ def test_how_near_the_closed_forms_come_to_the_timeline():
             "the slack rule": slack_window(chain.delay_s, chain.pace_s, many),
             "chosen, room for all": choose_window(SLACK, chain, many, (many,) * stages).window,
             "chosen, room for K": choose_window(SLACK, chain, many, memory_of_1f1b(stages)).window,
-            "chosen, unlike rooms": choose_window(SLACK, chain, many, unlike_memory(stages, rng)).window,
+            "chosen, room for K − s … 2K": choose_window(SLACK, chain, many, unlike_memory(stages, rng)).window,
             "any window": random_window(stages, many, rng),
             "GPipe": gpipe_window(stages, many),
         }
@@ -105,8 +105,8 @@ def test_how_near_the_closed_forms_come_to_the_timeline():
         assert min(safe[name]) >= -1e-7  # never shorter
         below, above = sorted(-each for each in cycle[name]), sorted(safe[name])
         print(
-            f"| {name} | {fmean(below):.2f} | {below[-20]:.1f} | {below[-1]:.1f} "
-            f"| {fmean(above):.2f} | {above[-20]:.1f} | {above[-1]:.1f} |"
+            f"| {name} | {fmean(below):z.2f} | {below[-20]:z.1f} | {below[-1]:z.1f} "
+            f"| {fmean(above):z.2f} | {above[-20]:z.1f} | {above[-1]:z.1f} |"
         )
         assert fmean(below) <= 0.3
         assert below[-20] <= 4
