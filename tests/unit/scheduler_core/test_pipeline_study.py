@@ -86,7 +86,9 @@ def test_how_near_the_closed_forms_come_to_the_timeline():
             "the slack rule": slack_window(chain.delay_s, chain.pace_s, many),
             "chosen, room for all": choose_window(SLACK, chain, many, (many,) * stages).window,
             "chosen, room for K": choose_window(SLACK, chain, many, memory_of_1f1b(stages)).window,
-            "chosen, room for K − s … 2K": choose_window(SLACK, chain, many, unlike_memory(stages, rng)).window,
+            "chosen, room for K − s … 2K": choose_window(
+                SLACK, chain, many, unlike_memory(stages, rng)
+            ).window,
             "any window": random_window(stages, many, rng),
             "GPipe": gpipe_window(stages, many),
         }
