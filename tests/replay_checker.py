@@ -12,10 +12,13 @@ rows. It ends with exit code 1 where something is wrong.
 from __future__ import annotations
 
 import csv
+import gzip
+import hashlib
 import json
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -61,6 +64,11 @@ def seconds(value: float | str) -> float:
     return float(value)
 
 
+def uniform(text: str) -> float:
+    """Between 0 and 1: the first eight bytes of the text's SHA-256."""
+    return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") + 0.5) / 2**64
+
+
 def plain(name: str) -> str:
     """What a model's name is compared as."""
     return "".join(character for character in name.lower() if character.isalnum())
@@ -89,6 +97,8 @@ class Inputs:
         restart = self.scenario.get("restart") or {}
         self.restart_fixed = seconds(restart.get("fixed", "60s"))
         self.storage_bps = float(restart.get("storage_gbps_per_gpu", 1)) * 1e9
+        self.checkpoint_every = seconds(restart.get("checkpoint_every", "30m"))
+        self.outages = list(self._outages(self.scenario.get("faults") or {}))
         self._price_tables: dict[str, dict[float, dict[str, str]]] = {}
 
     def _rows(self, relative: str) -> list[dict[str, str]]:
@@ -139,6 +149,60 @@ class Inputs:
             }
         value = float(self._price_tables[name][hour][price["column"]])
         return value / 1000 if price["unit"] == "usd_per_mwh" else value
+
+    def _outages(self, faults: dict) -> Iterator[tuple[str, float, float, int]]:
+        """(region, from, until, GPUs) of every fault: whole nodes of eight, the last of a pool what is left."""
+        if not faults:
+            return
+        pools = sorted(
+            (name, kind, math.floor(count * self.scale["gpus"] + 1e-9))
+            for name, region in self.regions.items()
+            for kind, count in region["gpus"].items()
+        )
+        nodes = [(name, min(8, gpus - at)) for name, _, gpus in pools for at in range(0, gpus, 8)]
+        seed = faults.get("seed", 0)
+        if "generator" in faults:
+            drawn = {name: seconds(faults["generator"][name]) for name in ("mean_between", "mean_repair")}
+            span = seconds(faults["generator"].get("span", "365d"))
+            for index, (name, gpus) in enumerate(nodes):
+                now, number = 0.0, 0
+                while True:
+                    start = now - drawn["mean_between"] * math.log(uniform(f"{seed}/up/{index}/{number}"))
+                    if start >= span:
+                        break
+                    now = start - drawn["mean_repair"] * math.log(uniform(f"{seed}/down/{index}/{number}"))
+                    yield name, start, now, gpus
+                    number += 1
+            return
+        down = self._traced_outages(faults["trace"])
+        size = max(faults.get("nodes", 400), len(down), len(nodes))
+        places = sorted(range(size), key=lambda place: uniform(f"{seed}/node/{place}"))
+        skip = seconds(faults.get("skip", 0))
+        for place, node in zip(places, sorted(down), strict=False):
+            for start, end in down[node] if place < len(nodes) else ():
+                if end >= skip:
+                    yield nodes[place][0], max(0.0, start - skip), end - skip, nodes[place][1]
+
+    def _traced_outages(self, name: str) -> dict[str, list[list[float]]]:
+        """node -> its spans of time, those that overlap as one."""
+        path = self.folder / name
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            events = json.load(file)
+        spans: dict[str, list[list[float]]] = defaultdict(list)
+        level: dict[str, int] = defaultdict(int)
+        for event in sorted(events, key=lambda event: event["event_time"]):
+            node, now = event["node_id"], event["event_time"] * 86400.0
+            if event["event_type"] == "fault_start":
+                if not level[node] and spans[node] and spans[node][-1][1] == now:
+                    spans[node][-1][1] = math.inf
+                elif not level[node]:
+                    spans[node].append([now, math.inf])
+                level[node] += 1
+            else:
+                level[node] -= 1
+                if not level[node]:
+                    spans[node][-1][1] = now
+        return spans
 
     def expected_jobs(self) -> dict[str, dict]:
         """job_id -> what is known of it beforehand; empty where jobs are drawn by a generator."""
@@ -222,7 +286,7 @@ class Checker:
         for name in ("start_s", "end_s"):
             if len({row[name] for row in [*rows, *cuts]}) != 1:
                 self.wrong(where, f"gang broken: {name} differs between its regions and cuts")
-        for name in ("iteration_s", "steps", "restart_s", "stop_s"):
+        for name in ("iteration_s", "steps", "restart_s", "stop_s", "steps_lost"):
             if len({row[name] for row in rows}) != 1:
                 self.wrong(where, f"gang broken: {name} differs between its regions")
         if len({row["region"] for row in rows}) != len(rows):
@@ -266,7 +330,7 @@ class Checker:
             if not float(cut["reserved_bps"]) > 0:
                 self.wrong(where, "a cut without bandwidth")
             if sent is not None:
-                self.same(where, "bytes of a cut", float(cut["bytes"]), sent * int(rows[0]["steps"]))
+                self.same(where, "bytes of a cut", float(cut["bytes"]), sent * steps_done(rows[0]))
             # what was sent must have fitted through what was reserved
             seconds = float(cut["end_s"]) - float(cut["start_s"])
             if float(cut["bytes"]) * 8 > float(cut["reserved_bps"]) * seconds * (1 + TOLERANCE):
@@ -280,7 +344,7 @@ class Checker:
         high = max(kind["power_w"] for kind in kinds if kind)
         # a GPU is busy in steps alone; whoever restarts or writes state leaves it idle
         held = float(row["end_s"]) - float(row["start_s"])
-        trained = int(row["steps"]) * float(row["iteration_s"]) / held if held else 0.0
+        trained = steps_done(row) * float(row["iteration_s"]) / held if held else 0.0
         most = low + (high - low) * min(1.0, trained) if len(kinds) == 1 else high
         if not low * (1 - TOLERANCE) <= float(row["power_w"]) <= most * (1 + TOLERANCE):
             self.wrong(where, f"power_w {row['power_w']} is not between idle {low} and {most}")
@@ -365,6 +429,7 @@ class Checker:
         """Follows a job from generation to generation: each restarts, trains, and writes its state or finishes."""
         model = self.model_of(job_id)
         lies: list[str] | None = None
+        faults, checkpoints = 0, 0
         for generation in range(1, int(row["generations"]) + 1):
             where, rows = f"job {job_id}, generation {generation}", self.allocations[job_id, generation]
             if not rows:
@@ -372,21 +437,37 @@ class Checker:
             first = rows[0]
             held = float(first["end_s"]) - float(first["start_s"])
             restart, stop = float(first["restart_s"]), float(first["stop_s"])
-            step, trained = float(first["iteration_s"]), int(first["steps"]) * float(first["iteration_s"])
-            cut_short = generation > 1 and not stop and not trained
+            step, trained = float(first["iteration_s"]), steps_done(first) * float(first["iteration_s"])
+            slack = TOLERANCE * max(held, step)
+            cut_short = generation > 1 and held - restart <= slack and not stop and not trained
             moves = self.check_transfers(where, rows, generation, lies, model)
             self.check_restart(where, rows, generation, moves, model, cut_short=cut_short)
             lost = held - restart - stop - trained
-            slack = TOLERANCE * max(held, step)
-            if generation == int(row["generations"]) and row["state"] == "succeeded":
-                if stop or abs(lost) > slack:
-                    self.wrong(where, f"steps × iteration_s is {trained} s, held for {held - restart} s")
+            last = generation == int(row["generations"]) and row["state"] == "succeeded"
+            if last and (stop or abs(lost) > slack or int(first["steps_lost"])):
+                self.wrong(where, f"steps × iteration_s is {trained} s, held for {held - restart} s")
             elif not -slack <= lost <= step + slack:
                 self.wrong(where, f"{lost} s that are neither restart_s nor steps × iteration_s nor stop_s")
-            elif not cut_short and model is not None:
-                self.same(where, "stop_s", stop, self.storage(rows, model))
-            if not cut_short and model is not None:
+            if cut_short or last:
+                faults += cut_short
+                continue
+            # whoever stops as it was told writes all of its state
+            writing = None if model is None else self.storage(rows, model)
+            hit = stop < writing * (1 - TOLERANCE) if writing is not None else not stop
+            if hit:
+                faults += 1
+                checkpoints = math.floor((held - restart - stop) / self.inputs.checkpoint_every)
+                kept = math.floor(checkpoints * self.inputs.checkpoint_every / step)
+                if int(first["steps"]) != min(kept, steps_done(first)):
+                    self.wrong(where, f"keeps {first['steps']} steps after a fault, checkpoints hold {kept}")
+            elif int(first["steps_lost"]):
+                self.wrong(where, "steps_lost, though nothing failed under it")
+            elif writing is not None:
+                self.same(where, "stop_s", stop, writing)
+            if model is not None and (not hit or checkpoints):
                 lies = stands(rows, model)
+        if int(row["faults"]) > faults or (row["faults"] != "0" and not self.inputs.outages):
+            self.wrong(f"job {job_id}", f"faults {row['faults']}, at most {faults} generations were hit")
 
     def check_transfers(
         self, where: str, rows: list[dict], generation: int, lies: list[str] | None, model: str | None
@@ -488,6 +569,8 @@ class Checker:
             for row in rows:
                 span = (float(row["start_s"]), float(row["end_s"]))
                 used["GPUs of", row["region"]].append((*span, int(row["gpus"])))
+        for region, start, end, gpus in self.inputs.outages:
+            used["GPUs of", region].append((start, end, gpus))
         for rows in self.links.values():
             for row in rows:
                 span = (float(row["start_s"]), float(row["end_s"]), float(row["reserved_bps"]))
@@ -506,7 +589,8 @@ class Checker:
         else:
             field = "uplink_gbps" if kind == "uplink of" else "downlink_gbps"
             capacity = self.inputs.regions[names[0]].get(field, math.inf) * 1e9
-        # ends come before starts of the same moment: what is given back can be taken at once
+        # ends come before starts of the same moment: what is given back can be taken at once; none is without length
+        spans = [span for span in spans if span[1] > span[0]]
         events = sorted([(end, 0, -amount) for _, end, amount in spans] + [(s, 1, a) for s, _, a in spans])
         level, worst, at = 0.0, 0.0, 0.0
         for time, _, change in events:
@@ -553,6 +637,11 @@ class Checker:
         )
         makespan = max(float(row["finish_s"]) for row in ran) - min(float(row["submit_s"]) for row in ran)
         self.same("summary.json", "makespan_s", told["makespan_s"], makespan)
+
+
+def steps_done(row: dict) -> int:
+    """Whole steps, those that a fault undid included."""
+    return int(row["steps"]) + int(row["steps_lost"])
 
 
 def stands(rows: list[dict], model: str) -> list[str]:

@@ -113,6 +113,8 @@ class _Round:
         spec, cluster, dice = job.spec, self.snapshot.cluster, self.dice
         size = spec.parallelism.gpus_per_stage
         regions = sorted(set(cluster.regions) - job.avoid_regions)
+        if not regions:
+            return None
         chosen = dice.sample(regions, dice.randint(1, min(3, len(regions))))
         pools = [(name, pool.gpu_type) for name in chosen for pool in cluster.pools_of(name)]
         room = [(pool, self.residual.free_gpus(pool) // size) for pool in pools]

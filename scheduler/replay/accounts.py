@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from scheduler.job import JobState
+from scheduler.job import Elasticity, JobState
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.meter import Bill, Generation
 from scheduler.replay.records import JobRow
+from scheduler.snapshot import StateSpan, WaitingJob
 
 
 @dataclass(slots=True)
@@ -19,12 +20,18 @@ class Account:
     generations: int = 0
     preemptions: int = 0
     migrations: int = 0
+    faults: int = 0
     done: int = 0
     stages: int | None = None
     """Of its last generation."""
     first_start_s: float | None = None
     chain: str | None = None
     bills: list[Bill] = field(default_factory=list)
+    state: tuple[StateSpan, ...] = ()
+    """Where its checkpoint lies, once a generation has ended."""
+    ended_s: float | None = None
+    avoids: dict[str, float] = field(default_factory=dict)
+    """Regions where a fault hit it, and until when it does not go back there."""
 
     def begin(self, start_s: float, chain: str, stages: int, *, migrates: bool) -> None:
         """Notes that the next generation gets its GPUs."""
@@ -34,10 +41,27 @@ class Account:
         if self.first_start_s is None:
             self.first_start_s = start_s
 
-    def end(self, run: Generation, bill: Bill) -> None:
-        """Notes what the generation did and came to."""
+    def end(self, run: Generation, bill: Bill, state: tuple[StateSpan, ...]) -> None:
+        """Notes what the generation did and came to, and where it left its state."""
         self.done += run.steps
         self.bills.append(bill)
+        self.state, self.ended_s = state, run.end_s
+
+    def waiting(self, now_s: float, epoch_s: float) -> WaitingJob:
+        """The job as it waits now; `epoch_s` is the start of the scenario."""
+        spec = self.job.spec
+        if not self.generations:
+            return WaitingJob(spec, spec.training.steps)
+        return WaitingJob(
+            spec=spec,
+            remaining_steps=max(1, spec.training.steps - self.done),
+            generation=self.generations + 1,
+            avoid_regions=frozenset(region for region, until_s in self.avoids.items() if until_s > now_s),
+            state=self.state,
+            spent_usd=self.spent_usd,
+            stages=None if spec.elasticity is Elasticity.RESIZE else self.stages,
+            waits_since_s=None if self.ended_s is None else epoch_s + self.ended_s,
+        )
 
     @property
     def spent_usd(self) -> float:
@@ -63,4 +87,5 @@ class Account:
             egress_usd=math.fsum(bill.egress_usd for bill in self.bills),
             rent_usd=math.fsum(bill.rent_usd for bill in self.bills),
             state=state.value,
+            faults=self.faults,
         )

@@ -1,9 +1,9 @@
 """Replays a scenario under one policy on a virtual clock: the second driver of `decide`, beside the service.
 
-The clock jumps from event to event: arrivals, ends of jobs and of stops, and, while jobs wait (or, under a policy that
-changes running jobs, while such jobs run), moments at which a price changes or becomes known. All events of one
-instant are taken before the policy is asked once. A job runs its actual steps at the iteration time that `evaluate`
-gives for what it was granted; a snapshot holds only what it declared.
+The clock jumps from event to event: arrivals, ends of jobs and of stops, nodes that fail or come back, and, while jobs
+wait (or, under a policy that changes running jobs, while such jobs run), moments at which a price changes or becomes
+known. All events of one instant are taken before the policy is asked once. A job runs its actual steps at the iteration
+time that `evaluate` gives for what it was granted; a snapshot holds only what it declared.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from dataclasses import dataclass, field
 from scheduler import policies
 from scheduler.check import check_plan
 from scheduler.evaluate import evaluate
-from scheduler.job import Elasticity, JobState
+from scheduler.job import JobState
 from scheduler.placement import Allocation
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.policies import PolicyConfig, decide
 from scheduler.reasons import Reason
 from scheduler.replay.accounts import Account
 from scheduler.replay.errors import ReplayError
+from scheduler.replay.faults import faults_of
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.meter import Meter
+from scheduler.replay.outages import Outages, beyond, hit_by
 from scheduler.replay.promises import Pending, that_begin
 from scheduler.replay.records import AllocationRow, Decisions, JobRow, LinkRow, Rejection, ReplayResult
 from scheduler.replay.running import Arrival, Run
@@ -63,6 +65,7 @@ def replay(
         allocations=tuple(engine.allocations),
         links=tuple(engine.links),
         rejections=tuple(engine.rejections),
+        node_faults=engine.outages.begun,
         decisions=Decisions(tuple(engine.durations_s)),
         wall_s=time.perf_counter() - began_s,
     )
@@ -78,6 +81,7 @@ class _Engine:
     replans: bool = field(init=False)
     price_times_s: list[float] = field(init=False)
     accounts: dict[str, Account] = field(init=False)
+    outages: Outages = field(init=False)
     rows: dict[str, JobRow] = field(default_factory=dict)
     allocations: list[AllocationRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
@@ -91,6 +95,10 @@ class _Engine:
     """(when, job, generation), one for each end that was ever expected; a stop brings another."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_JOBS))
     held: dict[str, tuple[Reason, ...]] = field(default_factory=dict)
+    refused: dict[str, tuple[Reason, ...]] = field(default_factory=dict)
+    """Jobs that were refused while nodes were down: they wait again when one comes back."""
+    cooling: list[tuple[float, str]] = field(default_factory=list)
+    """When a job may go back to where a fault hit it."""
     arrived: int = 0
     version: int = 0
 
@@ -99,6 +107,7 @@ class _Engine:
         self.replans = policies.POLICIES[self.config.name].replans
         self.price_times_s = _price_times_s(self.scenario)
         self.accounts = {job.spec.job_id: Account(job) for job in self.jobs}
+        self.outages = Outages(self.scenario.cluster, faults_of(self.scenario))
 
     def run(self) -> None:
         now_s = -math.inf
@@ -108,14 +117,18 @@ class _Engine:
                 break
             now_s = following_s
             self._end_runs(now_s)
+            self._fail_nodes(now_s)
+            self._cool_down(now_s)
             self._arrive(now_s)
             self._begin(now_s)
             if self._may_decide():
                 self._apply(self._decide(now_s), now_s)
             self.progress(len(self.rows), len(self.jobs), now_s)
+        # Nothing runs, nobody comes, no price moves: what the policy still holds it would hold for ever.
         for job_id in list(self.waiting):
-            # Nothing runs, nobody comes, no price moves: what the policy still holds it would hold for ever.
             self._reject(job_id, self.held[job_id])
+        for job_id, reasons in self.refused.items():
+            self._reject(job_id, reasons)
         self.progress(len(self.rows), len(self.jobs), max(now_s, 0.0))
 
     def _may_decide(self) -> bool:
@@ -134,6 +147,10 @@ class _Engine:
             index = bisect_right(self.price_times_s, now_s)
             if index < len(self.price_times_s):
                 times.append(self.price_times_s[index])
+        if times or self.waiting or self.refused:
+            times += [self.cooling[0][0]] if self.cooling else []
+            fault_s = self.outages.next_s()
+            times += [] if fault_s is None else [fault_s]
         return min(times, default=None)
 
     def _is_expected(self, end_s: float, job_id: str, generation: int) -> bool:
@@ -154,31 +171,57 @@ class _Engine:
         self.stopping.discard(job_id)
         account, generation = self.accounts[job_id], run.generation()
         bill = self.meter.bill(generation)
-        account.end(generation, bill)
+        account.end(generation, bill, run.leaves)
         self.allocations.extend(bill.allocations)
         self.links.extend(bill.links)
         if run.stopped_s is None:
             self.rows[job_id] = account.row(JobState.SUCCEEDED, run.end_s)
             self.recent.appendleft(job_id)
         elif all(each.job_id != job_id for each in self.pending):
-            self._wait_again(account, run)
+            self._wait(job_id, run.end_s)
 
-    def _wait_again(self, account: Account, run: Run) -> None:
-        spec = account.job.spec
-        self.waiting[spec.job_id] = WaitingJob(
-            spec=spec,
-            remaining_steps=max(1, spec.training.steps - account.done),
-            generation=account.generations + 1,
-            state=run.leaves,
-            spent_usd=account.spent_usd,
-            stages=None if spec.elasticity is Elasticity.RESIZE else account.stages,
-            waits_since_s=self.scenario.start_s + run.end_s,
-        )
+    def _wait(self, job_id: str, now_s: float) -> None:
+        self.waiting[job_id] = self.accounts[job_id].waiting(now_s, self.scenario.start_s)
+
+    def _fail_nodes(self, now_s: float) -> None:
+        for loss in self.outages.until(now_s):
+            if loss is None:
+                for job_id in self.refused:
+                    self._wait(job_id, now_s)
+                self.refused.clear()
+                continue
+            for run in hit_by(loss, self.running.values()):
+                self._hit(run, loss.pool[0], now_s)
+            for pending in beyond(loss.pool, self.pending, self._staying(), self.outages.cluster):
+                self.pending.remove(pending)
+                if pending.job_id not in self.running:
+                    self._wait(pending.job_id, now_s)
+
+    def _hit(self, run: Run, region: str, now_s: float) -> None:
+        """A node under the job fails: the generation ends, and where it was to go its lost state cannot."""
+        job_id, plan = run.job.spec.job_id, self.scenario.faults
+        run.fail(now_s, self.scenario.cluster.restart.checkpoint_every_s)
+        self.pending = [each for each in self.pending if each.job_id != job_id]
+        account = self.accounts[job_id]
+        account.faults += 1
+        if plan is not None and plan.section.cool_down > 0:
+            account.avoids[region] = now_s + plan.section.cool_down
+            heapq.heappush(self.cooling, (account.avoids[region], job_id))
+        self._end(run)
+
+    def _cool_down(self, now_s: float) -> None:
+        while self.cooling and self.cooling[0][0] <= now_s:
+            _, job_id = heapq.heappop(self.cooling)
+            if job_id in self.waiting:
+                self._wait(job_id, now_s)
+
+    def _staying(self) -> list[Run]:
+        return [run for run in self.running.values() if run.stopped_s is None]
 
     def _arrive(self, now_s: float) -> None:
         while self.arrived < len(self.jobs) and self.jobs[self.arrived].submit_s <= now_s:
             spec = self.jobs[self.arrived].spec
-            self.waiting[spec.job_id] = WaitingJob(spec, spec.training.steps)
+            self._wait(spec.job_id, now_s)
             self.arrived += 1
 
     def _decide(self, now_s: float) -> Plan:
@@ -188,7 +231,7 @@ class _Engine:
         snapshot = Snapshot(
             version=self.version,
             now_s=epoch_s,
-            cluster=self.scenario.cluster,
+            cluster=self.outages.cluster,
             electricity={
                 region: series.known(epoch_s) for region, series in self.scenario.electricity.items()
             },
@@ -221,7 +264,7 @@ class _Engine:
                 case Preempt():
                     self._preempt(decision, now_s)
                 case Reject():
-                    self._reject(decision.job_id, decision.reasons)
+                    self._refuse(decision)
                 case Hold():
                     self.held[decision.job_id] = decision.reasons
         self._begin(now_s)
@@ -268,7 +311,7 @@ class _Engine:
         if not self.pending:
             return
         held = [(run.allocation.placement, run.travelling(now_s)) for run in self.running.values()]
-        for each in that_begin(self.pending, held, self.stopping, self.scenario.cluster):
+        for each in that_begin(self.pending, held, self.stopping, self.outages.cluster):
             self.pending.remove(each)
             self._begin_run(each, now_s)
 
@@ -300,9 +343,17 @@ class _Engine:
         self.running[pending.job_id] = run
         heapq.heappush(self.ends, (run.end_s, *run.key))
 
+    def _refuse(self, decision: Reject) -> None:
+        """A refusal is final on the whole cluster only."""
+        if self.outages.any_down:
+            del self.waiting[decision.job_id]
+            self.refused[decision.job_id] = decision.reasons
+        else:
+            self._reject(decision.job_id, decision.reasons)
+
     def _reject(self, job_id: str, reasons: tuple[Reason, ...]) -> None:
         """It can never run, or never go on: what it has done until then is lost."""
-        del self.waiting[job_id]
+        self.waiting.pop(job_id, None)
         account = self.accounts[job_id]
         self.rejections.append(Rejection(job_id, reasons))
         self.rows[job_id] = account.row(

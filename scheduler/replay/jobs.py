@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from scheduler.job import JobSpec
+from scheduler.replay.draws import uniform
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,8 @@ def declared_steps(actual_steps: int, job_id: str, sigma: float, seed: int) -> i
     """
     if sigma == 0:
         return actual_steps
-    digest = hashlib.sha256(f"{seed}/{job_id}".encode()).digest()
-    uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
-    return max(1, round(actual_steps * math.exp(sigma * NormalDist().inv_cdf(uniform))))
+    deviate = NormalDist().inv_cdf(uniform(f"{seed}/{job_id}"))
+    return max(1, round(actual_steps * math.exp(sigma * deviate)))
 
 
 def with_estimate(job: ReplayJob, sigma: float, seed: int) -> ReplayJob:

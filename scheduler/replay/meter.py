@@ -31,8 +31,8 @@ from scheduler.units import format_time
 class Generation:
     """A run of a job on one placement, from its start to its end, in seconds from the start of the scenario.
 
-    It restarted for `restart_s`, then did `steps`, and in the last `stop_s` wrote its state. `transfers` tells with
-    each what brought its state, and when it has arrived.
+    It restarted for `restart_s`, then did `steps`, and `steps_lost` that a fault undid, and in the last `stop_s` wrote
+    its state. `transfers` tells with each what brought its state, and when it has arrived.
     """
 
     spec: JobSpec
@@ -43,13 +43,19 @@ class Generation:
     restart_s: float
     stop_s: float
     end_s: float
+    steps_lost: int = 0
     transfers: tuple[tuple[Transfer, float], ...] = ()
 
     @property
+    def steps_done(self) -> int:
+        """Whole steps, those that were lost later included."""
+        return self.steps + self.steps_lost
+
+    @property
     def training_share(self) -> float:
-        """The part of the time in which it did the steps that count."""
+        """The part of the time in which it did whole steps."""
         duration_s = self.end_s - self.start_s
-        return min(1.0, self.steps * self.evaluation.iteration_s / duration_s) if duration_s > 0 else 0.0
+        return min(1.0, self.steps_done * self.evaluation.iteration_s / duration_s) if duration_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class Meter:
                     end_s=run.end_s,
                     restart_s=run.restart_s,
                     stop_s=run.stop_s,
+                    steps_lost=run.steps_lost,
                 )
             )
         return tuple(rows)
@@ -159,9 +166,8 @@ class Meter:
         ]
 
     def _cuts(self, run: Generation) -> Iterator[LinkRow]:
-        sent = (
-            egress_bytes_per_iteration(boundary_bytes(run.spec), run.spec.training.micro_batches) * run.steps
-        )
+        each = egress_bytes_per_iteration(boundary_bytes(run.spec), run.spec.training.micro_batches)
+        sent = each * run.steps_done
         for cut in run.evaluation.placement.cuts:
             for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
                 yield self._link(run, (src, dst), cut.bandwidth_bps, sent, run.end_s, LinkUse.CUT)

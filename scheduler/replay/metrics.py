@@ -49,6 +49,13 @@ def summary_of(scenario: Scenario, result: ReplayResult) -> dict[str, Any]:
         "generations": sum(job.generations for job in result.jobs),
         "preemptions": sum(job.preemptions for job in result.jobs),
         "migrations": sum(job.migrations for job in result.jobs),
+        "faults": {
+            "nodes": result.node_faults,
+            "jobs_hit": sum(job.faults for job in result.jobs),
+            "steps_lost": sum(
+                {(row.job_id, row.generation): row.steps_lost for row in result.allocations}.values()
+            ),
+        },
         "jobs_over_several_regions": sum(1 for job in ran if job.chain and ">" in job.chain),
         "energy_kwh": math.fsum(job.energy_kwh for job in result.jobs),
         "costs_usd": _costs(result.jobs),

@@ -16,7 +16,8 @@ class JobRow:
     """A job and what it came to. Times and chain of a job that never ran are None, `finish_s` and `jct_s` also of one
     that was stopped and never started again.
 
-    `preemptions` counts how often it was stopped to wait again, `migrations` the generations to which state travelled.
+    `preemptions` counts how often it was stopped to wait again, `migrations` the generations to which state travelled,
+    `faults` the node faults that ended a generation.
     """
 
     job_id: str
@@ -35,6 +36,7 @@ class JobRow:
     egress_usd: float
     rent_usd: float
     state: str
+    faults: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class AllocationRow:
 
     `power_w` is the mean draw of one GPU before PUE, over the whole row: idle while the job restarts or writes its
     state, and in the part of a step that a stop cuts off. `restart_s` passes before its first step, `stop_s` while it
-    writes its state at the end.
+    writes its state at the end. `steps` are those that it kept, `steps_lost` those that it did and a fault undid.
     """
 
     job_id: str
@@ -58,6 +60,7 @@ class AllocationRow:
     end_s: float
     restart_s: float
     stop_s: float
+    steps_lost: int
 
 
 class LinkUse(StrEnum):
@@ -110,5 +113,7 @@ class ReplayResult:
     allocations: tuple[AllocationRow, ...]
     links: tuple[LinkRow, ...]
     rejections: tuple[Rejection, ...]
+    node_faults: int
+    """Faults that began before the last job ended, whether or not they hit one."""
     decisions: Decisions
     wall_s: float

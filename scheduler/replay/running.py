@@ -13,7 +13,7 @@ from scheduler.job import Elasticity
 from scheduler.placement import Allocation, Transfer
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.meter import Generation
-from scheduler.restart import state_after_stop, time_to_stop_s
+from scheduler.restart import state_after_stop, state_of, time_to_stop_s
 from scheduler.snapshot import RunningJob, StateSpan
 
 
@@ -25,7 +25,7 @@ class Arrival:
     at_s: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     """`done_before` counts the steps that earlier generations did and kept; `state` is the checkpoint it started from.
 
@@ -47,6 +47,8 @@ class Run:
     stopped_s: float | None = None
     leaves: tuple[StateSpan, ...] = ()
     """Where its state lies once it has stopped."""
+    steps_lost: int = 0
+    """Steps that it did and a fault undid."""
 
     @classmethod
     def beginning(
@@ -112,6 +114,20 @@ class Run:
         self.stopped_s = now_s
         self.end_s = now_s + time_to_stop_s(seen, cluster, epoch_s + now_s)
 
+    def fail(self, now_s: float, checkpoint_every_s: float) -> None:
+        """A fault ends it at once: it falls back to its last periodic checkpoint, or to what it started from.
+
+        It wrote one every so often since its first step, beside its training. What it was writing in order to stop is
+        not whole, and lost as well.
+        """
+        ready_s = self.start_s if self.ready_s is None else self.ready_s
+        until_s = now_s if self.stopped_s is None else self.stopped_s
+        checkpoints = max(0, int((until_s - ready_s) / checkpoint_every_s))
+        kept = self.steps_by(ready_s + checkpoints * checkpoint_every_s) if checkpoints else 0
+        self.steps_lost = self.steps_by(until_s) - kept
+        self.leaves = state_of(self.job.spec, self.allocation.placement) if checkpoints else self.state
+        self.stopped_s, self.end_s = until_s, now_s
+
     def generation(self) -> Generation:
         """What there is to bill once it has ended."""
         stopped_s = self.end_s if self.stopped_s is None else self.stopped_s
@@ -120,7 +136,8 @@ class Run:
             spec=self.job.spec,
             number=self.allocation.generation,
             evaluation=self.evaluation,
-            steps=self.steps_by(self.end_s),
+            steps=self.steps_by(self.end_s) - self.steps_lost,
+            steps_lost=self.steps_lost,
             start_s=self.start_s,
             restart_s=ready_s - self.start_s,
             stop_s=self.end_s - stopped_s,

@@ -24,6 +24,7 @@ from scheduler.spec.issues import FieldIssue, SpecError, pointer_of, with_line
 from scheduler.spec.links import BPS_PER_GBPS, link, read_links
 from scheduler.spec.prices import PriceTable, repeated_daily
 from scheduler.spec.scenario_document import (
+    FaultsSection,
     GpuSection,
     LinkSection,
     LinksFileSection,
@@ -39,6 +40,14 @@ from scheduler.spec.yaml_text import read_yaml
 
 _ALMOST = 1e-9  # 8 × 0.125 must stay 1 however the product is rounded
 _Section = TypeVar("_Section", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """How nodes fail; `trace` is the resolved path where that tells it. Read when the replay begins."""
+
+    section: FaultsSection
+    trace: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ class Scenario:
     jobs: JobSource
     training: TrainingDefaultsSection
     scale: ScaleSection
+    faults: FaultPlan | None = None
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -108,6 +118,7 @@ class _Reader:
         links = self._links(document, regions)
         jobs = read_jobs(document.jobs, document.training, regions, self)
         restart: RestartCosts | None = self.attempt(("restart",), document.restart.costs)
+        faults = None if document.faults is None else self._faults(document.faults)
         if self.issues or jobs is None or restart is None:
             return None
         return Scenario(
@@ -120,6 +131,7 @@ class _Reader:
             jobs=jobs,
             training=document.training,
             scale=document.scale,
+            faults=faults,
         )
 
     def issue(self, at: tuple[str | int, ...], value: object, expected: str) -> None:
@@ -206,6 +218,23 @@ class _Reader:
         if path not in self.tables:
             self.tables[path] = PriceTable(read_csv(path))
         return self.tables[path]
+
+    def _faults(self, section: FaultsSection) -> FaultPlan:
+        if (section.trace is None) == (section.generator is None):
+            self.issue(("faults",), None, "exactly one of trace and generator")
+        if section.trace is None:
+            for name in ("nodes", "skip"):
+                if name in section.model_fields_set:
+                    self.issue(("faults", name), getattr(section, name), "nothing: it belongs to trace")
+        generator = section.generator
+        if generator is not None and not (generator.mean_between > 0 and generator.mean_repair > 0):
+            expected = "durations above 0 for mean_between and mean_repair"
+            self.issue(("faults", "generator"), generator.mean_between, expected)
+        path = None if section.trace is None else self.resolve(section.trace)
+        if path is not None and not path.is_file():
+            expected = f"a trace of faults that is there ({path} is no file)"
+            self.issue(("faults", "trace"), section.trace, expected)
+        return FaultPlan(section, path)
 
     def _links(self, document: ScenarioDocument, regions: Mapping[str, Region]) -> dict[LinkKey, Link]:
         links: dict[LinkKey, Link] = {}

@@ -189,6 +189,26 @@ class RestartSection(Section):
         return RestartCosts(self.fixed, self.storage_gbps_per_gpu * BPS_PER_GBPS, self.checkpoint_every)
 
 
+class FaultGeneratorSection(Section):
+    """Faults of every node, drawn: exponential times between them and until it is repaired, for `span` in all."""
+
+    mean_between: Duration
+    mean_repair: Duration
+    span: Duration = 365 * 86_400.0
+
+
+class FaultsSection(Section):
+    """Node faults: exactly one of trace and generator. `nodes` is how many the traced cluster had, `skip` leaves out
+    the first part of the trace. A job that was hit does not go back to that region for `cool_down`."""
+
+    trace: ScenarioPath | None = None
+    generator: FaultGeneratorSection | None = None
+    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
+    nodes: Annotated[int, whole(1, 1_000_000)] = 400
+    skip: Duration = 0.0
+    cool_down: Duration = 3600.0
+
+
 class ScenarioDocument(Section):
     """A scenario file. `links` and `jobs` are a list or a mapping and are read by their own sections."""
 
@@ -201,4 +221,5 @@ class ScenarioDocument(Section):
     jobs: Any
     training: TrainingDefaultsSection = TrainingDefaultsSection()
     restart: RestartSection = RestartSection()
+    faults: FaultsSection | None = None
     scale: ScaleSection = ScaleSection()

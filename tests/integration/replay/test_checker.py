@@ -37,7 +37,8 @@ def test_the_checker_shares_no_code_with_the_project() -> None:
         )
     }
     assert imported <= {
-        "__future__", "collections", "csv", "datetime", "itertools", "json", "math", "pathlib", "sys", "yaml",
+        "__future__", "collections", "csv", "datetime", "gzip", "hashlib", "itertools", "json", "math", "pathlib", "sys",
+        "yaml",
     }  # fmt: skip
 
 
@@ -56,6 +57,26 @@ def test_every_policy_on_the_real_kalos_trace_is_right(
     run_policies(load_scenario(path), configs, tmp_path / "out", lambda *_: None, processes=1)
     for name in POLICIES:
         assert checker(path, tmp_path / "out" / name) == []
+
+
+@pytest.mark.shared_data
+@pytest.mark.xdist_group("replay-kalos")
+@pytest.mark.parametrize("policy", ["fifo", "bace"])
+def test_the_real_trace_of_faults_is_survived_and_right(
+    policy: str, data_dir: Path, tmp_path: Path, checker: Check
+) -> None:
+    text = (data_dir / "scenarios/real12-kalos.yaml").read_text().replace("../data", str(data_dir / "data"))
+    path = tmp_path / "kalos.yaml"
+    trace = data_dir / "data/faults/infinitehbd_fault_trace.json.gz"
+    path.write_text(f"{text}faults: {{trace: {trace}, seed: 1, skip: 60d}}\n")
+    out = tmp_path / "out"
+    (summary,) = run_policies(
+        load_scenario(path), [PolicyConfig(name=policy)], out, lambda *_: None, processes=1
+    )
+    assert checker(path, out / policy) == []
+    assert summary["jobs"]["by_state"] == {"succeeded": 319}
+    assert summary["faults"]["jobs_hit"] > 10
+    assert summary["faults"]["nodes"] > 40
 
 
 def test_steps_are_those_that_a_listed_job_really_has(

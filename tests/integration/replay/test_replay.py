@@ -49,10 +49,11 @@ def test_the_files_are_those_of_the_contract(example_results: Path) -> None:
         "jobs.csv": [
             "job_id", "tenant", "submit_s", "first_start_s", "finish_s", "jct_s", "steps", "chain", "generations",
             "preemptions", "migrations", "energy_kwh", "electricity_usd", "egress_usd", "rent_usd", "state",
+            "faults",
         ],
         "allocations.csv": [
             "job_id", "generation", "region", "stages", "gpus", "power_w", "iteration_s", "steps", "start_s", "end_s",
-            "restart_s", "stop_s",
+            "restart_s", "stop_s", "steps_lost",
         ],
         "links.csv": [
             "job_id", "generation", "src", "dst", "reserved_bps", "bytes", "usd_per_gb", "start_s", "end_s",

@@ -36,12 +36,20 @@ def jobs_from(dice: random.Random) -> str:
     )
 
 
+FAULTS = (
+    "restart: {checkpoint_every: 5m}\n"
+    "faults: {generator: {mean_between: 90m, mean_repair: 20m}, seed: SEED, cool_down: 10m}\n"
+)
+
+
+@pytest.mark.parametrize("faults", ["", FAULTS], ids=["calm", "faults"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_restless_policy_leaves_files_in_which_all_is_right(
-    seed: int, tmp_path: Path, checker: Check, monkeypatch: pytest.MonkeyPatch
+    seed: int, faults: str, tmp_path: Path, checker: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = registered(monkeypatch, Restless())
-    path = write_scenario(tmp_path, jobs_from(random.Random(seed)), [100.0, -50.0, 200.0] * 200)
+    text = jobs_from(random.Random(seed)) + faults.replace("SEED", str(seed))
+    path = write_scenario(tmp_path, text, [100.0, -50.0, 200.0] * 200)
     scenario = load_scenario(path)
     (summary,) = run_policies(
         scenario, [PolicyConfig(name=name, seed=seed)], tmp_path / "out", lambda *_: None, processes=1
@@ -49,6 +57,7 @@ def test_a_restless_policy_leaves_files_in_which_all_is_right(
     assert checker(path, tmp_path / "out" / name) == []
     assert summary["jobs"]["by_state"] == {"succeeded": 8}
     assert summary["steps"] == sum(each.actual_steps for each in jobs_of(scenario))
+    assert (summary["faults"]["jobs_hit"] > 0) == bool(faults)
 
 
 def test_restlessness_reaches_every_kind_of_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_bars_of_one_lane_never_overlap() -> None:
     draw = np.random.default_rng(4)
     starts = sorted(draw.uniform(0, 50, 60).tolist())
     rows = [
-        AllocationRow(str(s), 1, "r", 1, 1, 1.0, 1.0, 1, s, s + float(draw.uniform(1, 9)), 0.0, 0.0)
+        AllocationRow(str(s), 1, "r", 1, 1, 1.0, 1.0, 1, s, s + float(draw.uniform(1, 9)), 0.0, 0.0, 0)
         for s in starts
     ]
     lanes = _lanes(rows)
