@@ -11,7 +11,7 @@ to three times slower than strict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,11 +151,9 @@ def budget_caps(
     return found
 
 
-def _cycle_forms(chain: Chain, micro_batches: int, windows: Iterable[Window]) -> list[float]:
-    arrays = _arrays(chain)
-    return [
-        compiled(forms)(*arrays, np.array(window, dtype=np.int64), micro_batches)[0] for window in windows
-    ]
+def _cycle_forms(chain: Chain, micro_batches: int, windows: Sequence[Window]) -> list[float]:
+    arrays, form = _arrays(chain), compiled(forms)
+    return [form(*arrays, caps, micro_batches)[0] for caps in np.array(windows, dtype=np.int64)]
 
 
 def _arrays(chain: Chain) -> tuple[Floats, Floats, Floats, Floats]:
