@@ -15,7 +15,7 @@ from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
 from scheduler.pipeline.choice import choose_window
 from scheduler.pipeline.schedules import fits
-from scheduler.pipeline.timeline import Chain
+from scheduler.pipeline.timeline import Chain, Timeline, simulate
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.profile import StageProfile, Workload, boundary_bytes_of, in_flight_limit, profiles_of
 
@@ -50,24 +50,54 @@ def evaluate(spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts:
     )
 
 
+def as_planned(spec: JobSpec, cluster: Cluster, placement: Placement) -> Evaluation:
+    """One iteration of the job on a placement in the window that it has, whichever would be the best there.
+
+    `evaluate` answers the same for its own placements. Raises InvalidValueError as it does.
+    """
+    gpus = tuple(_gpu(cluster, each) for each in placement.segments)
+    return _as_planned(Workload.of(spec), gpus, placement)
+
+
 @lru_cache(maxsize=16384)
 def _evaluate(
     work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
 ) -> Evaluation:
+    profiles, limits = _stages(work, gpus, segments)
+    chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
+    choice = choose_window(work.schedule, chain, work.micro_batches, limits)
+    placement = Placement(segments, cuts, choice.schedule, choice.window)
+    return _outcome(placement, profiles, limits, choice.timeline)
+
+
+@lru_cache(maxsize=4096)
+def _as_planned(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
+    profiles, limits = _stages(work, gpus, placement.segments)
+    chain = _chain(profiles, placement.segments, placement.cuts, boundary_bytes_of(work))
+    timeline = simulate(chain, placement.window, work.micro_batches)
+    return _outcome(placement, profiles, limits, timeline)
+
+
+def _stages(
+    work: Workload, gpus: Sequence[GpuType], segments: Sequence[Segment]
+) -> tuple[tuple[StageProfile, ...], list[int]]:
+    """The stages in pipeline order, and how many micro-batches each can hold."""
     under = [gpu for gpu, segment in zip(gpus, segments, strict=True) for _ in range(segment.stages)]
     profiles = profiles_of(work, tuple(under))
-    chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
-    limits = [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
-    choice = choose_window(work.schedule, chain, work.micro_batches, limits)
-    timeline = choice.timeline
+    return profiles, [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+
+
+def _outcome(
+    placement: Placement, profiles: tuple[StageProfile, ...], limits: Sequence[int], timeline: Timeline
+) -> Evaluation:
     iteration_s = timeline.makespan_s + max(profile.sync_s for profile in profiles)
     return Evaluation(
-        placement=Placement(segments, cuts, choice.schedule, choice.window),
+        placement=placement,
         iteration_s=iteration_s,
         timeline_s=timeline.makespan_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
-        fits=fits(choice.window, limits),
+        fits=fits(placement.window, limits),
         stage_profiles=profiles,
     )
 

@@ -98,6 +98,7 @@ class Inputs:
         self.restart_fixed = seconds(restart.get("fixed", "60s"))
         self.storage_bps = float(restart.get("storage_gbps_per_gpu", 1)) * 1e9
         self.checkpoint_every = seconds(restart.get("checkpoint_every", "30m"))
+        self.carried = float((self.scenario.get("truth") or {}).get("bandwidth", 1))
         self.outages = list(self._outages(self.scenario.get("faults") or {}))
         self._price_tables: dict[str, dict[float, dict[str, str]]] = {}
 
@@ -333,7 +334,8 @@ class Checker:
                 self.same(where, "bytes of a cut", float(cut["bytes"]), sent * steps_done(rows[0]))
             # what was sent must have fitted through what was reserved
             seconds = float(cut["end_s"]) - float(cut["start_s"])
-            if float(cut["bytes"]) * 8 > float(cut["reserved_bps"]) * seconds * (1 + TOLERANCE):
+            carried = float(cut["reserved_bps"]) * self.inputs.carried
+            if float(cut["bytes"]) * 8 > carried * seconds * (1 + TOLERANCE):
                 self.wrong(where, f"more bytes than {cut['reserved_bps']} bit/s carry in {seconds} s")
 
     def check_power(self, where: str, row: dict) -> None:
@@ -491,7 +493,8 @@ class Checker:
                 self.wrong(where, f"there is no link {each['src']} -> {each['dst']}")
                 continue
             self.same(where, "usd_per_gb", float(each["usd_per_gb"]), link[1])
-            rate, volume, until = (float(each[name]) for name in ("reserved_bps", "bytes", "end_s"))
+            granted, volume, until = (float(each[name]) for name in ("reserved_bps", "bytes", "end_s"))
+            rate = granted * self.inputs.carried
             if each["start_s"] != rows[0]["start_s"] or not rate > 0:
                 self.wrong(where, "state does not travel from the start, on bandwidth of its own")
                 continue

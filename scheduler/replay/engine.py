@@ -2,8 +2,8 @@
 
 The clock jumps from event to event: arrivals, ends of jobs and of stops, nodes that fail or come back, and, while jobs
 wait (or, under a policy that changes running jobs, while such jobs run), moments at which a price changes or becomes
-known. All events of one instant are taken before the policy is asked once. A job runs its actual steps at the iteration
-time that `evaluate` gives for what it was granted; a snapshot holds only what it declared.
+known. All events of one instant are taken before the policy is asked once. A job runs its actual steps at the pace that
+`truth.py` gives for what it was granted; a snapshot holds only what it declared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from scheduler import policies
 from scheduler.check import check_plan
-from scheduler.evaluate import evaluate
 from scheduler.job import JobState
 from scheduler.placement import Allocation
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
@@ -28,11 +27,12 @@ from scheduler.replay.accounts import Account
 from scheduler.replay.errors import ReplayError
 from scheduler.replay.faults import faults_of
 from scheduler.replay.jobs import ReplayJob
-from scheduler.replay.meter import Meter
+from scheduler.replay.meter import Arrival, Meter
 from scheduler.replay.outages import Outages, beyond, hit_by
 from scheduler.replay.promises import Pending, that_begin
 from scheduler.replay.records import AllocationRow, Decisions, JobRow, LinkRow, Rejection, ReplayResult
-from scheduler.replay.running import Arrival, Run
+from scheduler.replay.running import Run
+from scheduler.replay.truth import Truth
 from scheduler.restart import restart_s
 from scheduler.snapshot import Promise, Snapshot, WaitingJob
 from scheduler.spec.scenario import Scenario
@@ -78,6 +78,7 @@ class _Engine:
     config: PolicyConfig
     progress: Progress
     meter: Meter = field(init=False)
+    truth: Truth = field(init=False)
     replans: bool = field(init=False)
     price_times_s: list[float] = field(init=False)
     accounts: dict[str, Account] = field(init=False)
@@ -104,6 +105,7 @@ class _Engine:
 
     def __post_init__(self) -> None:
         self.meter = Meter(self.scenario)
+        self.truth = Truth(self.scenario.cluster, self.scenario.truth)
         self.replans = policies.POLICIES[self.config.name].replans
         self.price_times_s = _price_times_s(self.scenario)
         self.accounts = {job.spec.job_id: Account(job) for job in self.jobs}
@@ -317,9 +319,9 @@ class _Engine:
 
     def _begin_run(self, pending: Pending, now_s: float) -> None:
         promise, cluster = pending.promise, self.scenario.cluster
-        account = self.accounts[pending.job_id]
-        evaluation = evaluate(promise.spec, cluster, promise.placement.segments, promise.placement.cuts)
-        placement, first = evaluation.placement, promise.generation == 1
+        account, placement = self.accounts[pending.job_id], promise.placement
+        carried = [self.truth.carried(each) for each in promise.transfers]
+        fixed_s = cluster.restart.fixed_s
         run = Run.beginning(
             job=account.job,
             allocation=Allocation(
@@ -329,17 +331,20 @@ class _Engine:
                 placement=placement,
                 start_s=self.scenario.start_s + now_s,
             ),
-            evaluation=evaluation,
+            pace=self.truth.pace(promise.spec, promise.generation, placement),
             done_before=account.done,
             spent_usd=account.spent_usd,
             state=pending.state,
             arrivals=tuple(
-                Arrival(each, now_s + cluster.restart.fixed_s + each.duration_s) for each in promise.transfers
+                Arrival(each, now_s + fixed_s + real.duration_s, real.duration_s)
+                for each, real in zip(promise.transfers, carried, strict=True)
             ),
             start_s=now_s,
-            ready_s=None if first else now_s + restart_s(promise.spec, cluster, placement, promise.transfers),
+            ready_s=None
+            if promise.generation == 1
+            else now_s + restart_s(promise.spec, cluster, placement, carried),
         )
-        account.begin(now_s, placement.describe(), placement.stages, migrates=bool(promise.transfers))
+        account.begin(now_s, placement.describe(), placement.stages, migrates=bool(carried))
         self.running[pending.job_id] = run
         heapq.heappush(self.ends, (run.end_s, *run.key))
 

@@ -16,15 +16,27 @@ from scheduler.cost import (
     rent_usd,
     segment_powers_w,
 )
-from scheduler.evaluate import Evaluation
 from scheduler.job import JobSpec
-from scheduler.placement import Transfer
+from scheduler.placement import Placement, Transfer
 from scheduler.price import PriceSeries
 from scheduler.profile import boundary_bytes
 from scheduler.replay.errors import PricesEndError
 from scheduler.replay.records import AllocationRow, LinkRow, LinkUse
+from scheduler.replay.truth import Pace
 from scheduler.spec.scenario import Scenario
 from scheduler.units import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A transfer of state as granted: after a while it travels for `travel_s`, until `at_s`.
+
+    Its bandwidth is held from the start of the generation until then.
+    """
+
+    transfer: Transfer
+    at_s: float
+    travel_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +44,20 @@ class Generation:
     """A run of a job on one placement, from its start to its end, in seconds from the start of the scenario.
 
     It restarted for `restart_s`, then did `steps`, and `steps_lost` that a fault undid, and in the last `stop_s` wrote
-    its state. `transfers` tells with each what brought its state, and when it has arrived.
+    its state. `arrivals` are what brought its state when it began.
     """
 
     spec: JobSpec
     number: int
-    evaluation: Evaluation
+    placement: Placement
+    pace: Pace
     steps: int
     start_s: float
     restart_s: float
     stop_s: float
     end_s: float
     steps_lost: int = 0
-    transfers: tuple[tuple[Transfer, float], ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
 
     @property
     def steps_done(self) -> int:
@@ -55,7 +68,7 @@ class Generation:
     def training_share(self) -> float:
         """The part of the time in which it did whole steps."""
         duration_s = self.end_s - self.start_s
-        return min(1.0, self.steps_done * self.evaluation.iteration_s / duration_s) if duration_s > 0 else 0.0
+        return min(1.0, self.steps_done * self.pace.iteration_s / duration_s) if duration_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,7 @@ class Meter:
                 duration_s,
                 self._cluster.pools[segment.region, segment.gpu_type].rent_usd_per_gpu_hour,
             )
-            for segment in run.evaluation.placement.segments
+            for segment in run.placement.segments
         ]
         egress = math.fsum(egress_usd(row.bytes, row.usd_per_gb) for row in links)
         owned = [
@@ -121,13 +134,13 @@ class Meter:
         """All pools of a region are, or none: a scenario has one rent for a region."""
         return any(
             self._cluster.pools[segment.region, segment.gpu_type].ownership is Ownership.RENTED
-            for segment in run.evaluation.placement.segments
+            for segment in run.placement.segments
             if segment.region == region
         )
 
     def _allocations(self, run: Generation) -> tuple[AllocationRow, ...]:
         """A row for each region; where a chain uses two pools of one region, the mean draw over their GPUs."""
-        placement = run.evaluation.placement
+        placement = run.placement
         powers = self._segment_powers_w(run)
         rows = []
         for region in placement.regions:
@@ -145,7 +158,7 @@ class Meter:
                     stages=sum(segment.stages for segment, _ in held),
                     gpus=gpus,
                     power_w=math.fsum(segment.gpus * power for segment, power in held) / gpus,
-                    iteration_s=run.evaluation.iteration_s,
+                    iteration_s=run.pace.iteration_s,
                     steps=run.steps,
                     start_s=run.start_s,
                     end_s=run.end_s,
@@ -158,8 +171,8 @@ class Meter:
 
     def _segment_powers_w(self, run: Generation) -> list[float]:
         """Mean draw of one GPU of each segment over the whole generation: idle wherever it does not train."""
-        placement, types, share = run.evaluation.placement, self._cluster.gpu_types, run.training_share
-        training = segment_powers_w(placement, run.evaluation.busy_fraction, types)
+        placement, types, share = run.placement, self._cluster.gpu_types, run.training_share
+        training = segment_powers_w(placement, run.pace.busy_fraction, types)
         return [
             power * share + types[segment.gpu_type].idle_w * (1 - share)
             for segment, power in zip(placement.segments, training, strict=True)
@@ -168,17 +181,17 @@ class Meter:
     def _cuts(self, run: Generation) -> Iterator[LinkRow]:
         each = egress_bytes_per_iteration(boundary_bytes(run.spec), run.spec.training.micro_batches)
         sent = each * run.steps_done
-        for cut in run.evaluation.placement.cuts:
+        for cut in run.placement.cuts:
             for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
                 yield self._link(run, (src, dst), cut.bandwidth_bps, sent, run.end_s, LinkUse.CUT)
 
     def _transfers(self, run: Generation) -> Iterator[LinkRow]:
         """What had not arrived when the job was stopped has been sent in part, and that part is paid."""
-        for transfer, arrival_s in run.transfers:
-            sent, until_s = transfer.sent_bytes, arrival_s
-            if run.end_s < arrival_s:
-                travelled_s = max(0.0, run.end_s - (arrival_s - transfer.duration_s))
-                sent, until_s = min(sent, travelled_s * transfer.bandwidth_bps / 8), run.end_s
+        for each in run.arrivals:
+            transfer, sent, until_s = each.transfer, each.transfer.sent_bytes, each.at_s
+            if run.end_s < until_s:
+                travelled_s = max(0.0, run.end_s - (each.at_s - each.travel_s))
+                sent, until_s = sent * min(1.0, travelled_s / each.travel_s), run.end_s
             yield self._link(
                 run, (transfer.src, transfer.dst), transfer.bandwidth_bps, sent, until_s, LinkUse.STATE
             )

@@ -8,21 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.cluster import Cluster
-from scheduler.evaluate import Evaluation
 from scheduler.job import Elasticity
 from scheduler.placement import Allocation, Transfer
 from scheduler.replay.jobs import ReplayJob
-from scheduler.replay.meter import Generation
+from scheduler.replay.meter import Arrival, Generation
+from scheduler.replay.truth import Pace
 from scheduler.restart import state_after_stop, state_of, time_to_stop_s
 from scheduler.snapshot import RunningJob, StateSpan
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A transfer of state and when it has arrived: its bandwidth is held from the generation's start until then."""
-
-    transfer: Transfer
-    at_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +28,7 @@ class Run:
 
     job: ReplayJob
     allocation: Allocation
-    evaluation: Evaluation
+    pace: Pace
     done_before: int
     spent_usd: float
     state: tuple[StateSpan, ...]
@@ -55,7 +47,7 @@ class Run:
         cls,
         job: ReplayJob,
         allocation: Allocation,
-        evaluation: Evaluation,
+        pace: Pace,
         done_before: int,
         spent_usd: float,
         state: tuple[StateSpan, ...],
@@ -65,10 +57,8 @@ class Run:
     ) -> Run:
         """The generation at the moment at which it gets its GPUs."""
         first_step_s = start_s if ready_s is None else ready_s
-        end_s = first_step_s + (job.actual_steps - done_before) * evaluation.iteration_s
-        return cls(
-            job, allocation, evaluation, done_before, spent_usd, state, arrivals, start_s, ready_s, end_s
-        )
+        end_s = first_step_s + (job.actual_steps - done_before) * pace.iteration_s
+        return cls(job, allocation, pace, done_before, spent_usd, state, arrivals, start_s, ready_s, end_s)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -87,7 +77,7 @@ class Run:
         until_s = now_s if self.stopped_s is None else min(now_s, self.stopped_s)
         training_s = until_s - (self.start_s if self.ready_s is None else self.ready_s)
         # The last step ends at `end_s`, whatever the quotient rounds to.
-        return max(0, min(int(training_s / self.evaluation.iteration_s), left - 1))
+        return max(0, min(int(training_s / self.pace.iteration_s), left - 1))
 
     def as_seen(self, now_s: float, epoch_s: float) -> RunningJob:
         """The job as a policy sees it: declared steps less those done, at least 1. `epoch_s`: the scenario's start."""
@@ -135,12 +125,13 @@ class Run:
         return Generation(
             spec=self.job.spec,
             number=self.allocation.generation,
-            evaluation=self.evaluation,
+            placement=self.allocation.placement,
+            pace=self.pace,
             steps=self.steps_by(self.end_s) - self.steps_lost,
             steps_lost=self.steps_lost,
             start_s=self.start_s,
             restart_s=ready_s - self.start_s,
             stop_s=self.end_s - stopped_s,
             end_s=self.end_s,
-            transfers=tuple((each.transfer, each.at_s) for each in self.arrivals),
+            arrivals=self.arrivals,
         )

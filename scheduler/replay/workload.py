@@ -45,7 +45,7 @@ def jobs_of(scenario: Scenario) -> tuple[ReplayJob, ...]:
             arrivals,
         )
     estimate = section.estimate
-    return _in_order([with_estimate(job, estimate.sigma, estimate.seed) for job in jobs])
+    return _in_order([with_estimate(job, estimate.sigma, estimate.seed, estimate.bias) for job in jobs])
 
 
 def _in_order(jobs: list[ReplayJob]) -> tuple[ReplayJob, ...]:

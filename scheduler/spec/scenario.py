@@ -24,6 +24,7 @@ from scheduler.spec.issues import FieldIssue, SpecError, pointer_of, with_line
 from scheduler.spec.links import BPS_PER_GBPS, link, read_links
 from scheduler.spec.prices import PriceTable, repeated_daily
 from scheduler.spec.scenario_document import (
+    AS_TOLD,
     FaultsSection,
     GpuSection,
     LinkSection,
@@ -33,6 +34,7 @@ from scheduler.spec.scenario_document import (
     ScaleSection,
     ScenarioDocument,
     TrainingDefaultsSection,
+    TruthSection,
 )
 from scheduler.spec.scenario_jobs import JobSource, read_jobs
 from scheduler.spec.validation import issues_of
@@ -55,7 +57,8 @@ class Scenario:
     """A scenario as the replay runs it.
 
     `cluster` is scaled already. `electricity` has a series for each region, USD per kWh over epoch seconds, and
-    `price_sources` says where it is from, for messages. `start_s` is in epoch seconds.
+    `price_sources` says where it is from, for messages. `start_s` is in epoch seconds. `truth` is where the world
+    differs from `cluster`, which is what policies see.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Scenario:
     training: TrainingDefaultsSection
     scale: ScaleSection
     faults: FaultPlan | None = None
+    truth: TruthSection = AS_TOLD
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -132,6 +136,7 @@ class _Reader:
             training=document.training,
             scale=document.scale,
             faults=faults,
+            truth=document.truth,
         )
 
     def issue(self, at: tuple[str | int, ...], value: object, expected: str) -> None:

@@ -100,8 +100,10 @@ class LinksFileSection(Section):
 
 
 class EstimateSection(Section):
-    """Declared steps = actual × log-normal(0, sigma), at least 1; drawn for each job from the seed and its id."""
+    """Declared steps = actual × bias × log-normal(0, sigma), at least 1; drawn for each job from the seed and its
+    id."""
 
+    bias: Annotated[float, number(above=0, at_most=1000)] = 1.0
     sigma: Annotated[float, number(at_least=0, at_most=10)] = 0.0
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
@@ -189,6 +191,27 @@ class RestartSection(Section):
         return RestartCosts(self.fixed, self.storage_gbps_per_gpu * BPS_PER_GBPS, self.checkpoint_every)
 
 
+class StragglersSection(Section):
+    """So large a share of all generations is slower by a factor, drawn for each from the seed."""
+
+    share: Annotated[float, number(at_least=0, at_most=1)]
+    slowdown: Annotated[float, number(at_least=1, at_most=100)]
+    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
+
+
+class TruthSection(Section):
+    """Where the world differs from what policies believe: GPUs keep up `mfu` times as many FLOP/s as told, links
+    carry `bandwidth` times what was granted, and some jobs straggle."""
+
+    mfu: Annotated[float, number(above=0, at_most=100)] = 1.0
+    bandwidth: Annotated[float, number(above=0, at_most=100)] = 1.0
+    stragglers: StragglersSection | None = None
+
+
+AS_TOLD = TruthSection()
+"""The world is what policies believe."""
+
+
 class FaultGeneratorSection(Section):
     """Faults of every node, drawn: exponential times between them and until it is repaired, for `span` in all."""
 
@@ -222,4 +245,5 @@ class ScenarioDocument(Section):
     training: TrainingDefaultsSection = TrainingDefaultsSection()
     restart: RestartSection = RestartSection()
     faults: FaultsSection | None = None
+    truth: TruthSection = AS_TOLD
     scale: ScaleSection = ScaleSection()

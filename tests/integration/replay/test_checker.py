@@ -37,8 +37,8 @@ def test_the_checker_shares_no_code_with_the_project() -> None:
         )
     }
     assert imported <= {
-        "__future__", "collections", "csv", "datetime", "gzip", "hashlib", "itertools", "json", "math", "pathlib", "sys",
-        "yaml",
+        "__future__", "collections", "csv", "datetime", "gzip", "hashlib", "itertools", "json", "math", "pathlib",
+        "sys", "yaml",
     }  # fmt: skip
 
 

@@ -42,13 +42,16 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("faults", ["", FAULTS], ids=["calm", "faults"])
+TRUTH = "truth: {mfu: 0.8, bandwidth: 0.7, stragglers: {share: 0.3, slowdown: 1.5, seed: SEED}}\n"
+
+
+@pytest.mark.parametrize("more", ["", FAULTS, FAULTS + TRUTH], ids=["calm", "faults", "untold"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_restless_policy_leaves_files_in_which_all_is_right(
-    seed: int, faults: str, tmp_path: Path, checker: Check, monkeypatch: pytest.MonkeyPatch
+    seed: int, more: str, tmp_path: Path, checker: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = registered(monkeypatch, Restless())
-    text = jobs_from(random.Random(seed)) + faults.replace("SEED", str(seed))
+    text = jobs_from(random.Random(seed)) + more.replace("SEED", str(seed))
     path = write_scenario(tmp_path, text, [100.0, -50.0, 200.0] * 200)
     scenario = load_scenario(path)
     (summary,) = run_policies(
@@ -57,7 +60,7 @@ def test_a_restless_policy_leaves_files_in_which_all_is_right(
     assert checker(path, tmp_path / "out" / name) == []
     assert summary["jobs"]["by_state"] == {"succeeded": 8}
     assert summary["steps"] == sum(each.actual_steps for each in jobs_of(scenario))
-    assert (summary["faults"]["jobs_hit"] > 0) == bool(faults)
+    assert (summary["faults"]["jobs_hit"] > 0) == bool(more)
 
 
 def test_restlessness_reaches_every_kind_of_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
