@@ -12,8 +12,8 @@ at which its work is done in the mean. A job that works at a rate of at most 1/T
 (`strict`, which binds every policy); one that keeps one option from begin to end ends T_k/2 after it (`moldable`, which
 binds the policies that never stop a job: the mean-busy-time form of Goemans 1997, with options added).
 
-What a job does later than `reach_s` after its release counts as done then and takes no capacity: that only lowers the
-bound, and keeps the program small where many jobs come one after the other.
+What a job does later than its `reach_s` after its release counts as done then and takes no capacity: that only lowers
+the bound, and keeps the program small where many jobs come one after the other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -32,10 +33,11 @@ from scheduler.errors import InvalidValueError
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job as the bound sees it: when it is submitted, and what it may run on."""
+    """A job as the bound sees it: when it is submitted, what it may run on, and how far the program looks at it."""
 
     release_s: float
     options: tuple[Option, ...]
+    reach_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,17 @@ class CapacityBound:
     moldable_s: float
 
 
-def capacity_bound(demands: Sequence[Demand], gpus: int, step_s: float, reach_s: float) -> CapacityBound:
+@lru_cache(maxsize=32)
+def capacity_bound(demands: tuple[Demand, ...], gpus: int, step_s: float) -> CapacityBound:
     """Both bounds, with time cut into intervals of `step_s`: shorter ones take time and bring the bound closer.
+
+    Remembered, as many worlds have the same jobs on as many GPUs.
 
     Raises InvalidValueError where there is no job.
     """
     if not demands:
         raise InvalidValueError("demands", len(demands), "at least one job")
-    columns = [_Columns.of(demand, step_s, reach_s) for demand in demands]
+    columns = [_Columns.of(demand, step_s) for demand in demands]
     released_s = math.fsum(demand.release_s for demand in demands)
     half_least_s = math.fsum(each.options[0].duration_s for each in columns) / 2
     strict_s = _least(columns, gpus, step_s, from_option=0.0) + half_least_s
@@ -61,11 +66,11 @@ def capacity_bound(demands: Sequence[Demand], gpus: int, step_s: float, reach_s:
     return CapacityBound((strict_s - released_s) / len(demands), (moldable_s - released_s) / len(demands))
 
 
-def drain_s(demands: Sequence[Demand], gpus: int) -> float:
-    """How long the jobs would take at their least work on a full cluster, and the longest of them at its fastest after
-    that: a reach that leaves hardly anything beyond it where all come together."""
-    least = math.fsum(min(option.gpu_seconds for option in demand.options) for demand in demands)
-    longest_s = max(min(option.duration_s for option in demand.options) for demand in demands)
+def drain_s(choices: Sequence[tuple[Option, ...]], gpus: int) -> float:
+    """How long jobs with these options take at their least work on a full cluster, and the longest of them at its
+    fastest after that: a reach that leaves hardly anything beyond it where all come together."""
+    least = math.fsum(min(option.gpu_seconds for option in choice) for choice in choices)
+    longest_s = max(min(option.duration_s for option in choice) for choice in choices)
     return least / gpus + longest_s
 
 
@@ -99,8 +104,8 @@ class _Columns:
     beyond_s: float
 
     @classmethod
-    def of(cls, demand: Demand, step_s: float, reach_s: float) -> _Columns:
-        beyond_s = demand.release_s + reach_s
+    def of(cls, demand: Demand, step_s: float) -> _Columns:
+        beyond_s = demand.release_s + demand.reach_s
         first, last = math.floor(demand.release_s / step_s), math.ceil(beyond_s / step_s)
         begins_s = tuple(max(index * step_s, demand.release_s) for index in range(first, last))
         ends_s = [(index + 1) * step_s for index in range(first, last)]

@@ -11,7 +11,12 @@ from scheduler.bench.cheapest import cheapest_usd
 from scheduler.bench.figures import Figures
 from scheduler.bench.worlds import World
 
+_FEW: Final = 64  # jobs; they are looked at to their end, in so many intervals
 _INTERVALS: Final = 240
+_STEP_S: Final = (
+    1800.0  # of a stream of jobs, each looked at for a day, or twice its time alone if that is longer
+)
+_REACH_S: Final = 86400.0
 _SHIFT_S: Final = 7 * 86400.0
 
 
@@ -21,9 +26,16 @@ def bounds_of(world: World) -> Figures:
     jobs, cluster = world.measured, world.scenario.cluster
     options = [options_of(job, cluster) for job in jobs]
     gpus = sum(pool.gpus for pool in cluster.pools.values())
-    demands = [Demand(job.submit_s, choice) for job, choice in zip(jobs, options, strict=True)]
-    reach_s = drain_s(demands, gpus)
-    capacity = capacity_bound(demands, gpus, reach_s / _INTERVALS, reach_s)
+    if len(jobs) <= _FEW:
+        drained_s = drain_s(options, gpus)
+        step_s, reaches_s = drained_s / _INTERVALS, [drained_s] * len(jobs)
+    else:
+        step_s, reaches_s = _STEP_S, [max(_REACH_S, 2 * fastest(choice).duration_s) for choice in options]
+    demands = tuple(
+        Demand(job.submit_s, choice, reach_s)
+        for job, choice, reach_s in zip(jobs, options, reaches_s, strict=True)
+    )
+    capacity = capacity_bound(demands, gpus, step_s)
     alone_s = math.fsum(fastest(choice).duration_s for choice in options) / len(jobs)
     return {
         "jobs": len(jobs),

@@ -9,6 +9,8 @@ the pools over the regions (the first five keep them where they are). Philly is 
 a quarter of its jobs each, in turn. Tuning windows lie in the first half of the year, held-out ones in the second;
 Philly is held out as a whole. The first tenth of a window fills the cluster and is not measured.
 
+Where nodes fail, they fail as those of InfiniteHBD-Trace did (arXiv 2502.03885), from another week on in each window.
+
 After its end the year of prices begins again, 52 weeks later by the clock, so that hours and weekdays stay what they
 are: a job with a long tail costs what it would have cost the year before, and no window must end early.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -32,7 +35,8 @@ from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.trace_rule import traced_job
 from scheduler.replay.traces import TraceRow, read_trace
 from scheduler.replay.workload import jobs_of
-from scheduler.spec.scenario import Scenario
+from scheduler.spec.scenario import FaultPlan, Scenario
+from scheduler.spec.scenario_document import FaultsSection
 from scheduler.spec.scenario_jobs import TraceFile
 from scheduler.units import parse_time
 
@@ -59,6 +63,8 @@ _WARM_UP: Final = 0.1
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
 _YEAR_S: Final = 52 * _WEEK_S
+_FAULT_TRACE: Final = Path("data/faults/infinitehbd_fault_trace.json.gz")
+_FAULT_NODES: Final = 400
 _PHILLY_TRACE: Final = "philly_ge4gpu"
 _PHILLY_GPUS: Final = 0.25
 _PHILLY_LOAD: Final = 0.85
@@ -73,13 +79,14 @@ class RealCell:
     workload: Workload
     backbone: Backbone
     conduct: Conduct = USUAL
+    faults: bool = False
     draws: int = 20
     grid: str = "R"
 
     @property
     def name(self) -> str:
-        """Workload, and whether egress is paid."""
-        return f"{self.workload} {self.backbone}{self.conduct.name}"
+        """Workload, whether egress is paid, and whether nodes fail."""
+        return f"{self.workload} {self.backbone}{' faults' if self.faults else ''}{self.conduct.name}"
 
     def world(self, draw: int, sources: Sources) -> World:
         """One of its windows."""
@@ -97,6 +104,7 @@ class RealCell:
             cluster=_permuted(cluster, permutation),
             electricity={name: _repeated(series) for name, series in scenario.electricity.items()},
             training=scenario.training.model_copy(update={"schedule": self.conduct.schedule}),
+            faults=_faults(sources, draw) if self.faults else None,
         )
         if self.workload == "philly":
             jobs = _philly_jobs(scenario, sources, part, self.conduct)
@@ -109,15 +117,24 @@ class RealCell:
 
 
 def real_cells(split: Split) -> tuple[RealCell, ...]:
-    """The whole grid, under each conduct; all windows under the usual one, half of them under the others."""
+    """The whole grid: all windows under the usual conduct, half of them with faults, and under the other conducts."""
     workloads = tuple(name for name in _SCENARIOS if name != "philly" or split is Split.HELD_OUT)
     backbones: tuple[Backbone, ...] = ("list", "owned")
-    return tuple(
-        RealCell(split, workload, backbone, conduct, draws=20 if conduct == USUAL else 10)
+    usual = [RealCell(split, workload, backbone) for workload in workloads for backbone in backbones]
+    failing = [replace(cell, faults=True, draws=10) for cell in usual]
+    others = [
+        replace(cell, conduct=conduct, draws=10)
         for conduct in conducts()
-        for workload in workloads
-        for backbone in backbones
-    )
+        if conduct != USUAL
+        for cell in usual
+    ]
+    return (*usual, *failing, *others)
+
+
+def _faults(sources: Sources, draw: int) -> FaultPlan:
+    """The traced faults from another week on in every window, each traced node laid on another of ours."""
+    section = FaultsSection(trace=_FAULT_TRACE.name, seed=draw, nodes=_FAULT_NODES, skip=draw * _WEEK_S)
+    return FaultPlan(section, sources.folder / _FAULT_TRACE)
 
 
 def _jobs_as_shipped(scenario: Scenario, conduct: Conduct) -> tuple[ReplayJob, ...]:

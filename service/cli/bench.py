@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,15 +19,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from scheduler.bench.digest import HEADLINES, digest_of
 from scheduler.bench.entries import entries_of
 from scheduler.bench.plan import GRIDS, Selection
-from scheduler.bench.results import RESULTS, Results, Row
+from scheduler.bench.report import REPORT, write_report
+from scheduler.bench.results import Results, Row
 from scheduler.bench.sources import Sources
 from scheduler.bench.study import OverProcesses, run_study
 from scheduler.bench.worlds import Split
 from scheduler.errors import SchedulerError
 from service.cli.exits import CommandError, Exit
-from service.cli.output import Format, Output, emit, error_console
+from service.cli.output import Format, Output, emit, error_console, heading, table
 
 DATA = "BACE_DATA_DIR"
 
@@ -76,11 +79,40 @@ def bench(
             )
     except SchedulerError as error:
         raise CommandError(str(error), Exit.USAGE) from error
+    write_report(rows, out)
     failed = sum(row.error is not None for row in rows)
-    document = {"runs": len(rows), "failed": failed, "results": str(out / RESULTS)}
-    emit(document, output, lambda told: [f"{told['runs']} runs, {told['failed']} failed: {told['results']}"])
+    document = {"runs": len(rows), "failed": failed, "report": str(out / REPORT), "groups": digest_of(rows)}
+    emit(document, output, _tables)
     if failed:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _tables(document: dict[str, Any]) -> Iterator[RenderableType]:
+    """Each group: how every policy compares with the base, in per cent, with the 95 % interval."""
+    for group in document["groups"]:
+        yield heading(f"{group['group']} ({group['cells']} cells)")
+        rows = [
+            [entry["policy"], *(_change(entry["ratios"][figure]) for figure in HEADLINES)]
+            for entry in group["policies"]
+        ]
+        rows.append(["strict bound", _change(group["bounds"]["jct_strict_s"])])
+        yield table(["policy", *(f">{_title(figure)}" for figure in HEADLINES)], _filled(rows))
+    yield f"\n{document['runs']} runs, {document['failed']} failed. Report: {document['report']}"
+
+
+def _filled(rows: list[list[str]]) -> list[list[str]]:
+    return [[*row, *[""] * (len(HEADLINES) + 1 - len(row))] for row in rows]
+
+
+def _title(figure: str) -> str:
+    return figure.rsplit("_", 1)[0].replace("_", " ")
+
+
+def _change(ratio: dict[str, float] | None) -> str:
+    if ratio is None:
+        return "–"
+    value, low, high = (f"{100 * (ratio[name] - 1):+.1f}" for name in ("value", "low", "high"))
+    return f"{value} % [{low}, {high}]"
 
 
 @contextmanager
