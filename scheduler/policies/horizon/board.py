@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scheduler.cluster import Cluster
 from scheduler.network import Residual
+from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.ground import Free, Network, Prices
+from scheduler.policies.horizon.ground import Integers, Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.world import World
@@ -26,7 +29,10 @@ class Board:
     config: HorizonConfig
     works: dict[str, Work]
     seats: dict[str, Seat]
-    _free: Free | None = field(default=None)
+    room: Room
+    _allowed: dict[Demand, Integers] = field(default_factory=dict)
+    _asked: tuple[dict[str, int], int, int] | None = field(default=None)
+    """GPUs held or asked for: by job, all of them, and how many there are; as it was when it was first looked at."""
 
     @property
     def cluster(self) -> Cluster:
@@ -36,40 +42,61 @@ class Board:
     def residual(self) -> Residual:
         return self.world.residual
 
-    @property
-    def free(self) -> Free:
-        """What is free now, as arrays."""
-        if self._free is None:
-            self._free = Free.of(self.residual)
-        return self._free
+    def allowed(self, demand: Demand) -> Integers:
+        """By region: 1 where a job with that demand may stand, else 0."""
+        found = self._allowed.get(demand)
+        if found is None:
+            allowed = frozenset(demand.regions)
+            found = np.array([int(each in allowed) for each in self.room.index], dtype=np.int64)
+            self._allowed[demand] = found
+        return found
+
+    def weights_of(self, work: Work) -> Weights:
+        """What seconds and dollars are worth to each other for one job, beside all the others."""
+        if self._asked is None:
+            asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
+            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
+        asked, total, gpus = self._asked
+        pressure = (total - asked.get(work.job_id, 0)) / max(1, gpus)
+        return self.weights.under(pressure, self.config)
+
+    def _gpus_asked(self, work: Work) -> int:
+        """GPUs that a job holds, or the least that it waits for."""
+        seat = self.seats.get(work.job_id)
+        if seat is not None:
+            return seat.placement.gpus
+        least = min((each.stage_counts.floor for each in work.demand.candidates), default=0)
+        return least * work.demand.gpus_per_stage
 
     def clone(self) -> Board:
         """An independent copy, to try something on."""
         world = self.world.with_residual(self.residual.clone())
-        return replace(self, world=world, works=dict(self.works), seats=dict(self.seats))
+        return replace(
+            self, world=world, works=dict(self.works), seats=dict(self.seats), room=self.room.clone()
+        )
 
     def advance(self, to_s: float) -> None:
         """Let time pass: state that has arrived by then no longer takes bandwidth."""
         for seat in self.seats.values():
             if seat.transfers and self.now_s < seat.ready_s <= to_s:
                 self.residual.give_back_transfers(seat.transfers)
-                self._free = None
-        self.now_s = to_s
+                self.room.move(None, seat.transfers, +1)
+        self.now_s, self._asked = to_s, None
 
     def release(self, job_id: str) -> Seat:
         """Take a job off its seat."""
         seat = self.seats.pop(job_id)
         travelling = seat.transfers if seat.ready_s > self.now_s else ()
         self.residual.give_back(seat.placement, travelling)
-        self._free = None
+        self.room.move(seat.placement, travelling, +1)
         return seat
 
     def place(self, job_id: str, seat: Seat) -> None:
         """Put a job on a seat that is free."""
         travelling = seat.transfers if seat.ready_s > self.now_s else ()
         self.residual.take(seat.placement, travelling)
+        self.room.move(seat.placement, travelling, -1)
         self.seats[job_id] = seat
-        self._free = None
 
     def evict(self, job_id: str) -> Seat:
         """Take a job off its seat, to wait: its state lies where it stood, if it has stepped there."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Search = Callable[
-    [Integers, Floats, Floats, Integers, NDArray[np.bool_], int, int, int, int, float],
-    tuple[float, Integers, int],
-]
 
 
 def run(
     slots: Integers,
     rate: Floats,
-    cut: Floats,
-    order: Integers,
-    inner: NDArray[np.bool_],
+    latency: Floats,
+    egress: Floats,
+    pair: Floats,
+    access: Floats,
+    need: float,
+    transfer: float,
+    delay_weight: float,
+    egress_weight: float,
     first: int,
     stages: int,
     longest: int,
@@ -31,16 +28,24 @@ def run(
 ) -> tuple[float, Integers, int]:
     """The cheapest chain that holds `stages` stages, its cost, and how many nodes of the search were left.
 
-    By region: `slots` free for a stage each, `rate` the cost of a stage there, `inner` whether it may carry two cuts.
-    `cut[a, b]` is the cost of a cut (infinite where there is none), `order[a]` the regions by it. The chain begins at
-    `first` where that is not negative, has at most `longest` regions and costs less than `bound`; it is empty where
-    there is none. A chain costs its cuts, and for one stage in each region and the rest where it is cheapest their
-    rates. Depth first, cheapest cut first, cut off where cuts and the cheapest slots anywhere already cost too much:
-    the answer is exact unless `budget` nodes were not enough.
+    By region: `slots` free for a stage each, `rate` the cost of a stage there. A cut between two regions is possible
+    where `pair` has the bandwidth it `need`s, inside a chain where both cuts of a region fit in its `access`; it costs
+    delay_weight·(latency + transfer) + egress_weight·egress. The chain begins at `first` where that is not negative,
+    has at most `longest` regions and costs less than `bound`; it is empty where there is none. A chain costs its cuts,
+    and for one stage in each region and the rest where it is cheapest their rates. Depth first, cheapest cut first,
+    cut off where cuts and the cheapest slots anywhere already cost too much: the answer is exact unless `budget` nodes
+    were not enough.
     """
     regions = slots.size
     longest = min(longest, regions, stages)
-    by_rate = np.argsort(rate)
+    by_rate = np.argsort(rate, kind="mergesort")
+    cut = np.full((regions, regions), np.inf)
+    order = np.empty((regions, regions), dtype=np.int64)
+    for a in range(regions):
+        for b in range(regions):
+            if a != b and slots[a] > 0 and slots[b] > 0 and pair[a, b] >= need:
+                cut[a, b] = delay_weight * (latency[a, b] + transfer) + egress_weight * egress[a, b]
+        order[a] = np.argsort(cut[a], kind="mergesort")
     # The cheapest that so many stages could stand, whatever the chain.
     floor, left = 0.0, stages
     for region in by_rate:
@@ -81,7 +86,7 @@ def run(
                 return best, best_path, 0
             end = path[depth]
             following = -1
-            if depth + 1 < longest and (depth == 0 or inner[end]):
+            if depth + 1 < longest and (depth == 0 or access[end] >= 2 * need):
                 while position[depth] < regions:
                     candidate = order[end, position[depth]]
                     position[depth] += 1
@@ -102,15 +107,3 @@ def run(
             used[following] = True
             entered = True
     return best, best_path, budget
-
-
-@cache
-def compiled() -> Search:
-    """`run` as machine code; some seconds at the very first call, a tenth where it is cached."""
-    import numba  # here, because it takes long to import and most who import the scheduler never search
-
-    try:
-        kernel: Any = numba.njit(cache=True)(run)
-    except RuntimeError:  # numba found no folder it may write to: compile for this process only
-        kernel = numba.njit(run)
-    return kernel  # type: ignore[no-any-return]

@@ -15,6 +15,10 @@ class HorizonConfig:
 
     electricity_weight: float = 0.5
     egress_weight: float = 0.1
+    idle_part: float = 0.15
+    """Part of these weights that holds while the cluster is idle."""
+    full_pressure: float = 0.6
+    """Part of the GPUs that is held or asked for from which on they hold whole."""
     estimate_sigma: float = 0.5
     """How far declared steps are from the truth: σ of the logarithm of their ratio."""
     aging: float = 0.1

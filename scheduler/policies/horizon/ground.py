@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from scheduler.cluster import Cluster
 from scheduler.forecast import Forecast, forecast
 from scheduler.network import Residual, Topology
+from scheduler.placement import Placement, Transfer
 from scheduler.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 WINDOWS_S = np.array(
     [900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, 86400.0, 2 * 86400.0, 4 * 86400.0, 7 * 86400.0]
@@ -97,22 +99,64 @@ class Network:
         return float(self.egress_usd_per_gb[linked].mean()) / 2 if linked.any() else 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Free:
-    """What a residual leaves, as arrays: `pair_bps[a, b]` between two regions, `access_bps` in and out of each."""
+@dataclass(slots=True, eq=False)
+class Room:
+    """What a residual leaves, as arrays over regions; whoever takes from the residual takes from here as well."""
 
-    pair_bps: Floats
-    access_bps: Floats
+    index: Mapping[str, int]
+    gpus: dict[str, Integers]
+    """Free GPUs of each type, by region."""
+    link_bps: Floats
+    """[src, dst]; 0 where there is no link."""
+    up_bps: Floats
+    down_bps: Floats
 
     @classmethod
-    def of(cls, residual: Residual) -> Free:
-        regions = residual.topology.regions
-        index = {region: number for number, region in enumerate(regions)}
-        pair = np.zeros((len(regions), len(regions)))
-        for a in regions:
-            for b in residual.topology.neighbours[a]:
-                pair[index[a], index[b]] = residual.own_pair_bps(a, b)
-        return cls(pair, np.array([residual.access_bps(region) for region in regions], dtype=np.float64))
+    def of(cls, residual: Residual) -> Room:
+        topology = residual.topology
+        index = {region: number for number, region in enumerate(topology.regions)}
+        link = np.zeros((len(index), len(index)))
+        for src, dst in topology.link_bps:
+            link[index[src], index[dst]] = residual.own_link_bps((src, dst))
+        gpus = {name: np.zeros(len(index), dtype=np.int64) for name in topology.cluster.gpu_types}
+        for region, gpu_type in topology.cluster.pools:
+            gpus[gpu_type][index[region]] = residual.free_gpus((region, gpu_type))
+        up = [residual.uplink_bps(region) for region in topology.regions]
+        down = [residual.downlink_bps(region) for region in topology.regions]
+        return cls(index, gpus, link, np.array(up, dtype=np.float64), np.array(down, dtype=np.float64))
+
+    def clone(self) -> Room:
+        """An independent copy."""
+        gpus = {name: each.copy() for name, each in self.gpus.items()}
+        return Room(self.index, gpus, self.link_bps.copy(), self.up_bps.copy(), self.down_bps.copy())
+
+    def move(self, placement: Placement | None, transfers: Iterable[Transfer], sign: int) -> None:
+        """Take (−1) or give back (+1) what a placement and transfers hold."""
+        index = self.index
+        if placement is not None:
+            for segment in placement.segments:
+                self.gpus[segment.gpu_type][index[segment.region]] += sign * segment.gpus
+            for cut in placement.cuts:
+                amount = sign * math.ceil(cut.bandwidth_bps)
+                self._move(index[cut.src], index[cut.dst], amount)
+                self._move(index[cut.dst], index[cut.src], amount)
+        for each in transfers:
+            self._move(index[each.src], index[each.dst], sign * math.ceil(each.bandwidth_bps))
+
+    def access_bps(self) -> Floats:
+        """By region: the smaller of what may still leave and what may still enter it."""
+        return np.minimum(self.up_bps, self.down_bps)
+
+    def pair_bps(self) -> Floats:
+        """What one more cut between two regions could get in both directions; 0 where a direction lacks a link."""
+        access = self.access_bps()
+        pair = np.minimum(self.link_bps, self.link_bps.T)
+        return np.asarray(np.minimum(pair, np.minimum(access[:, None], access[None, :])))
+
+    def _move(self, src: int, dst: int, amount: int) -> None:
+        self.link_bps[src, dst] += amount
+        self.up_bps[src] += amount
+        self.down_bps[dst] += amount
 
 
 def schedulable_gpus(cluster: Cluster) -> int:

@@ -33,9 +33,14 @@ class Ladder:
     storage_s: Floats
     """How long its stages take to write, or to read, the state of the job."""
 
-    def rungs_within(self, slots: int) -> int:
-        """How many rungs, from the lowest on, so many free slots allow."""
-        return int(np.searchsorted(self.stages, slots, side="right"))
+    def need_bps(self, rung: int) -> int:
+        """What a cut needs so as not to set the pace of a rung."""
+        counts = self.candidate.stage_counts
+        return counts.need_bps[counts.index(int(self.stages[rung]))]
+
+    def storage_of(self, stages: int) -> float:
+        """`storage_s` of the rung with so many stages."""
+        return float(self.storage_s[int(np.searchsorted(self.stages, stages))])
 
 
 _LADDERS: WeakKeyDictionary[Demand, tuple[Ladder, ...]] = WeakKeyDictionary()

@@ -4,35 +4,36 @@
 
 with T from now until the job ends there (stopping, restart and travelling state included), G its GPUs, μ what others
 lose by a GPU-second, λ what a dollar is worth (`weights.py`). All numbers of stages in all regions are scored at once;
-chains are searched where more stages than one region has may pay.
+chains are searched where more stages than one region has may pay. What looks best is built and scored to the last digit
+by the timeline, until nothing that is left looks better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.allocator import Share
-from scheduler.cost import (
-    BYTES_PER_GB,
-    SECONDS_PER_HOUR,
-    egress_bytes_per_iteration,
-)
+from scheduler.cost import BYTES_PER_GB, SECONDS_PER_HOUR, egress_bytes_per_iteration
 from scheduler.job import Schedule
+from scheduler.pipeline.kernel import compiled
 from scheduler.policies.horizon import chain_kernel
 from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.ground import Floats, Integers
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.policies.horizon.work import Seat, Work, seat_of
 from scheduler.profile import boundary_bytes
 from scheduler.restart import granted_transfers, state_bytes, state_of
+from scheduler.snapshot import StateSpan
 
-Floats = NDArray[np.float64]
-_WORTH_A_CHAIN = 0.999
-"""A chain is looked at where it could be so much better than the best found."""
+_MOST_BUILT: Final = 6
+"""Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
+_WIDER: Final = (1, 2, 4)
+"""What a cut may be granted of what keeps up, where a schedule pays for its delay on every micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,20 @@ class Option:
     """The part of it before the first step."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Something to build, and what its score will be, nearly."""
+
+    score_s: float
+    ladder: Ladder
+    shares: tuple[Share, ...]
+    wider: int = 1
+    """What its cuts are granted, in parts of what keeps up."""
+
+
 def score_of(work: Work, seat: Seat, board: Board) -> float:
     """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
-    weights, run_s = board.weights, board.remaining_s(work, seat)
+    weights, run_s = board.weights_of(work), board.remaining_s(work, seat)
     electricity = board.prices.usd_per_hour(seat.draw_kw, run_s) * run_s / SECONDS_PER_HOUR
     egress = work.steps * seat.egress_usd_per_step + (
         seat.egress_usd_once if seat.ready_s > board.now_s else 0.0
@@ -61,167 +73,185 @@ def score_of(work: Work, seat: Seat, board: Board) -> float:
     )
 
 
-def best_option(work: Work, board: Board, seat: Seat | None, most_slots: int | None = None) -> Option | None:
+def best_option(work: Work, board: Board, seat: Seat | None) -> Option | None:
     """The best seat on what is free now for a job that leaves `seat` (None: it waits); None if it fits nowhere."""
+    origin = _Origin.of(work, board, seat)
+    candidates = [
+        candidate
+        for ladder in ladders_of(work.demand, board.cluster)
+        for candidate in _Search(origin, board, ladder).candidates()
+    ]
     best: Option | None = None
-    for ladder in ladders_of(work.demand, board.cluster):
-        found = _Search(work, board, seat, ladder, most_slots).best()
-        if found is not None and (best is None or found.score_s < best.score_s):
-            best = found
+    for candidate in sorted(candidates, key=lambda each: each.score_s)[:_MOST_BUILT]:
+        if best is not None and best.score_s <= candidate.score_s:
+            break
+        option = _built(origin, board, candidate)
+        if option is not None and (best is None or option.score_s < best.score_s):
+            best = option
     return best
 
 
-class _Search:
-    """One search over the rungs of one ladder."""
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a job comes from: what it has to do before it can step anywhere else."""
 
-    def __init__(
-        self, work: Work, board: Board, seat: Seat | None, ladder: Ladder, most_slots: int | None
-    ) -> None:
-        self.work, self.board, self.ladder = work, board, ladder
-        self.stopping_s = 0.0 if seat is None else board.stopping_s(work, seat)
-        stepped = seat is not None and seat.ready_s <= board.now_s
-        self.state = state_of(work.spec, seat.placement) if seat is not None and stepped else work.state
-        topology = board.residual.topology
-        self.regions = topology.regions
-        allowed, size = set(work.demand.regions), work.demand.gpus_per_stage
-        free = board.residual.free_gpus
-        self.slots = np.array(
-            [free((region, ladder.gpu_type)) // size if region in allowed else 0 for region in self.regions],
-            dtype=np.int64,
-        )
-        if most_slots is not None:
-            self.slots = np.minimum(self.slots, most_slots)
-        base = work.steps * ladder.iteration_s + self.stopping_s
-        self.restart = np.zeros_like(base)
-        if work.has_state or stepped:
-            self.restart = board.cluster.restart.fixed_s + ladder.storage_s
-        self.run_s = base + self.restart
-        weights = board.weights
+    work: Work
+    stopping_s: float
+    restarts: bool
+    state: tuple[StateSpan, ...]
+
+    @classmethod
+    def of(cls, work: Work, board: Board, seat: Seat | None) -> _Origin:
+        if seat is None or seat.ready_s > board.now_s:
+            return cls(work, 0.0, work.has_state, work.state)
+        return cls(work, board.stopping_s(work, seat), True, state_of(work.spec, seat.placement))
+
+
+def _built(origin: _Origin, board: Board, candidate: _Candidate) -> Option | None:
+    """The seat of a candidate, scored in full; None if it does not fit or its state cannot get there."""
+    work, wider = origin.work, candidate.wider
+    evaluation = board.world.place(
+        work.demand, candidate.shares, lambda crossings, need: [need * wider] * len(crossings)
+    )
+    if evaluation is None:
+        return None
+    transfers = granted_transfers(work.spec, origin.state, evaluation.placement, board.residual)
+    if transfers is None:
+        return None
+    before_s = origin.stopping_s
+    if origin.restarts:
+        before_s += board.cluster.restart.fixed_s + candidate.ladder.storage_of(evaluation.placement.stages)
+        before_s += max((each.duration_s for each in transfers), default=0.0)
+    seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
+    return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
+
+
+class _Search:
+    """What a ladder offers on what is free: the best rung in one region, and the best chain of each rung."""
+
+    def __init__(self, origin: _Origin, board: Board, ladder: Ladder) -> None:
+        self.origin, self.board, self.ladder = origin, board, ladder
+        work = origin.work
+        self.slots: Integers = (
+            np.maximum(board.room.gpus[ladder.gpu_type], 0) // work.demand.gpus_per_stage
+        ) * board.allowed(work.demand)
+        self.run_s = work.steps * ladder.iteration_s + origin.stopping_s
+        if origin.restarts:
+            self.run_s = self.run_s + board.cluster.restart.fixed_s + ladder.storage_s
+        weights = self.weights = board.weights_of(work)
         self.hold = 1 + weights.gpu_s * ladder.gpus
         self.time_score = self.run_s * self.hold
-        # [region, rung]: what the electricity of all stages in that region is worth
-        self.bill = (
-            board.prices.over(self.run_s)
-            * (ladder.draw_kw * self.run_s)
-            * (weights.electricity_s / SECONDS_PER_HOUR)
-        )
+        dollars = weights.electricity_s / SECONDS_PER_HOUR
+        # [region, rung]: what the electricity of all stages in that region is worth.
+        self.bill = board.prices.over(self.run_s) * (ladder.draw_kw * self.run_s * dollars)
 
-    def best(self) -> Option | None:
-        alone = self._alone()
-        bound = alone.score_s if alone is not None else math.inf
-        if self.work.demand.max_regions > 1:
-            for chained in self._chains(bound):
-                if alone is None or chained.score_s < alone.score_s:
-                    alone = chained
-        return alone
+    def candidates(self) -> Iterator[_Candidate]:
+        """The best of one region, and chains that could be better."""
+        largest = int(self.slots.max(initial=0))
+        bound = math.inf
+        if largest >= self.ladder.stages[0]:
+            alone = self._alone()
+            if alone is not None:
+                bound = alone.score_s
+                yield alone
+        if self.origin.work.demand.max_regions > 1 and largest:
+            yield from self._chains(bound)
 
-    def _alone(self) -> Option | None:
-        """The best rung in the best region; ties go to the cheaper, then to the first by name."""
-        fits = self.slots[:, None] >= self.ladder.stages[None, :]
-        if not fits.any():
-            return None
-        score = np.where(fits, self.time_score[None, :] + self.bill, np.inf)
-        if self.state:
+    def _alone(self) -> _Candidate | None:
+        """The best rung in the best region."""
+        stages = self.ladder.stages
+        score = np.where(self.slots[:, None] >= stages[None, :], self.time_score[None, :] + self.bill, np.inf)
+        if self.origin.state:
             score = score + self._travel_score()
-        for _ in range(3):
-            at = int(np.argmin(score))
-            region, rung = divmod(at, self.ladder.stages.size)
-            if not math.isfinite(score[region, rung]):
-                return None
-            option = self._option(((self._pool(region), int(self.ladder.stages[rung])),))
-            if option is not None:
-                return option
-            score[region] = np.inf  # its state cannot get there now
-        return None
+        region, rung = divmod(int(np.argmin(score)), stages.size)
+        if not math.isfinite(score[region, rung]):
+            return None
+        share = (self._pool(region), int(stages[rung]))
+        return _Candidate(float(score[region, rung]), self.ladder, (share,))
 
     def _travel_score(self) -> Floats:
-        """[region, rung]: what it is worth that the state of the job has to go there, roughly."""
-        board, free = self.board, self.board.free
-        index = {region: number for number, region in enumerate(self.regions)}
-        layers = sum(span.layers for span in self.state)
-        volume = state_bytes(self.work.spec)
-        score = np.zeros((len(self.regions), self.ladder.stages.size))
-        links = board.cluster.links
-        for number, region in enumerate(self.regions):
+        """[region, rung]: what it is worth that the state of the job has to go to a region, roughly."""
+        board, room = self.board, self.board.room
+        links, index = board.cluster.links, room.index
+        state = self.origin.state
+        per_layer = state_bytes(self.origin.work.spec) / sum(span.layers for span in state)
+        access = room.access_bps()
+        longest, usd = np.zeros(len(index)), np.zeros(len(index))
+        for region, number in index.items():
             if not self.slots[number]:
                 continue
-            longest, usd = 0.0, 0.0
-            for span in self.state:
+            for span in state:
                 if span.region == region:
                     continue
-                share = volume * span.layers / layers
-                width = min(
-                    free.pair_bps[index[span.region], number],
-                    free.access_bps[index[span.region]],
-                    free.access_bps[number],
-                )
-                if width <= 0 or (span.region, region) not in links:
-                    longest = math.inf
+                link = links.get((span.region, region))
+                src = index[span.region]
+                width = min(room.link_bps[src, number], access[src], access[number]) if link else 0.0
+                if link is None or width <= 0:
+                    longest[number] = math.inf
                     break
-                longest = max(longest, share * 8 / width)
-                usd += share / BYTES_PER_GB * links[span.region, region].egress_usd_per_gb
-            score[number] = longest * self.hold + board.weights.egress_s * usd
-        return score
+                sent = span.layers * per_layer
+                longest[number] = max(longest[number], sent * 8 / width)
+                usd[number] += sent / BYTES_PER_GB * link.egress_usd_per_gb
+        return np.asarray(longest[:, None] * self.hold[None, :] + self.weights.egress_s * usd[:, None])
 
-    def _chains(self, bound: float) -> list[Option]:
-        """The best chain of each rung for which one could be better than what was found."""
-        ladder, board, free, network = self.ladder, self.board, self.board.free, self.board.network
-        usable = self.slots > 0
-        if int(usable.sum()) < 2:
-            return []
-        total = int(np.sort(self.slots)[::-1][: self.work.demand.max_regions].sum())
-        order = np.argsort(self.time_score + self.bill[usable].min(axis=0), kind="stable")
-        found: list[Option] = []
-        spec = self.work.spec
-        volume = (
-            egress_bytes_per_iteration(boundary_bytes(spec), spec.training.micro_batches) * self.work.steps
-        )
-        pair = np.minimum(free.pair_bps, np.minimum(free.access_bps[:, None], free.access_bps[None, :]))
-        for rung in order.tolist():
+    def _chains(self, bound: float) -> Iterator[_Candidate]:
+        """The best chain of each rung for which one could be better than `bound`."""
+        ladder, slots, demand = self.ladder, self.slots, self.origin.work.demand
+        usable = slots > 0
+        if np.count_nonzero(usable) < 2:
+            return
+        total = int(np.sort(slots)[::-1][: demand.max_regions].sum())
+        least = self.time_score + self.bill[usable].min(axis=0)
+        pair, access = self.board.room.pair_bps(), self.board.room.access_bps()
+        spec = self.origin.work.spec
+        slack = spec.training.schedule is Schedule.SLACK_1F1B
+        for rung in np.argsort(least, kind="stable").tolist():
             stages = int(ladder.stages[rung])
-            if stages > total or stages < 2:
+            if not 2 <= stages <= total:
                 continue
-            least = float(self.time_score[rung] + self.bill[usable, rung].min())
-            if least >= bound * _WORTH_A_CHAIN:
+            if least[rung] >= bound:
                 break
-            need = ladder.candidate.stage_counts.need_bps[_position(ladder, rung)]
-            iterations = self.work.steps * (
-                2.0 if spec.training.schedule is Schedule.SLACK_1F1B else float(spec.training.micro_batches)
-            )
-            delay = network.latency_s + self.work.demand.boundary_bits / need
-            cut = np.where(
-                pair >= need,
-                iterations * delay * self.hold[rung]
-                + board.weights.egress_s * volume / BYTES_PER_GB * network.egress_usd_per_gb,
-                np.inf,
-            )
-            np.fill_diagonal(cut, np.inf)
-            rate = self.bill[:, rung] / stages
-            nodes = chain_kernel.compiled()(
-                self.slots,
-                rate,
-                cut,
-                np.argsort(cut, axis=1, kind="stable"),
-                free.access_bps >= 2 * need,
-                -1,
-                stages,
-                self.work.demand.max_regions,
-                board.config.search_nodes,
-                bound - float(self.time_score[rung]),
-            )
-            path = nodes[1]
-            if path.size < 2:
-                continue
-            shares = self._filled(path, rate, stages)
-            option = self._option(shares)
-            if option is not None:
-                found.append(option)
-                bound = min(bound, option.score_s)
-        return found
+            for wider in (1,) if slack else _WIDER:
+                found = self._chain(rung, wider, pair, access, bound)
+                if found is not None:
+                    bound = found.score_s
+                    yield found
 
-    def _filled(self, path: NDArray[np.int64], rate: Floats, stages: int) -> tuple[Share, ...]:
+    def _chain(self, rung: int, wider: int, pair: Floats, access: Floats, bound: float) -> _Candidate | None:
+        """The best chain of so many stages whose cuts are granted so much; None if none is below the bound."""
+        work, network = self.origin.work, self.board.network
+        training = work.spec.training
+        stages = int(self.ladder.stages[rung])
+        need = self.ladder.need_bps(rung) * wider
+        # With a window that fits, the first micro-batch alone waits for a cut, there and back; with a strict one, all.
+        waits = 2 if training.schedule is Schedule.SLACK_1F1B else training.micro_batches
+        volume = egress_bytes_per_iteration(boundary_bytes(work.spec), training.micro_batches) * work.steps
+        rate = self.bill[:, rung] / stages
+        cost, path, _ = compiled(chain_kernel.run)(
+            self.slots,
+            rate,
+            network.latency_s,
+            network.egress_usd_per_gb,
+            pair,
+            access,
+            float(need),
+            work.demand.boundary_bits / need,
+            work.steps * waits * float(self.hold[rung]),
+            self.weights.egress_s * volume / BYTES_PER_GB,
+            -1,
+            stages,
+            work.demand.max_regions,
+            self.board.config.search_nodes,
+            bound - float(self.time_score[rung]),
+        )
+        if path.size < 2:
+            return None
+        shares = self._filled(path.tolist(), rate, stages)
+        return _Candidate(float(self.time_score[rung]) + cost, self.ladder, shares, wider)
+
+    def _filled(self, path: Sequence[int], rate: Floats, stages: int) -> tuple[Share, ...]:
         """One stage in each region of the chain, the rest where it is cheapest."""
-        given = {int(region): 1 for region in path}
+        given = dict.fromkeys(path, 1)
         left = stages - len(given)
         for region in sorted(given, key=lambda each: (float(rate[each]), each)):
             more = min(left, int(self.slots[region]) - 1)
@@ -230,26 +260,4 @@ class _Search:
         return tuple((self._pool(region), count) for region, count in given.items())
 
     def _pool(self, region: int) -> tuple[str, str]:
-        return (self.regions[region], self.ladder.gpu_type)
-
-    def _option(self, shares: Sequence[Share]) -> Option | None:
-        """The seat with these stages, scored in full; None if it does not fit or its state cannot get there."""
-        board, work = self.board, self.work
-        evaluation = board.world.place(work.demand, shares, lambda crossings, need: [need] * len(crossings))
-        if evaluation is None:
-            return None
-        transfers = granted_transfers(work.spec, self.state, evaluation.placement, board.residual)
-        if transfers is None:
-            return None
-        before_s = self.stopping_s
-        if self.restart.any():
-            travel_s = max((each.duration_s for each in transfers), default=0.0)
-            at = int(np.searchsorted(self.ladder.stages, evaluation.placement.stages))
-            before_s += float(self.restart[at]) + travel_s
-        seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
-        return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
-
-
-def _position(ladder: Ladder, rung: int) -> int:
-    """Position of a rung among the stage counts of its candidate."""
-    return ladder.candidate.stage_counts.index(int(ladder.stages[rung]))
+        return (self.board.residual.topology.regions[region], self.ladder.gpu_type)

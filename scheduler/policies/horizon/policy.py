@@ -12,7 +12,7 @@ from scheduler.plan import Decision, Plan
 from scheduler.policies.horizon.answer import decisions, rejected
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.ground import Network, Prices, schedulable_gpus
+from scheduler.policies.horizon.ground import Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.portfolio import best_way, elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
@@ -75,15 +75,17 @@ class HorizonPolicy:
         kinds += [(demands.of(WaitingJob(spec, 1)), float(spec.training.steps)) for spec in snapshot.recent]
         price, egress = prices.mean(), network.mean_egress_usd_per_gb()
         found = (sample(demand, steps, snapshot.cluster, price, egress) for demand, steps in kinds)
+        gpus = schedulable_gpus(snapshot.cluster)
         weights = weights_of(
             (each for each in found if each is not None),
             max(0, len(works) - 1),
-            schedulable_gpus(snapshot.cluster),
+            gpus,
             objective,
             self.config,
         )
         world = World.of(snapshot, residual, seed)
-        board = Board(snapshot.now_s, world, prices, network, weights, self.config, works, seats)
+        room = Room.of(residual)
+        board = Board(snapshot.now_s, world, prices, network, weights, self.config, works, seats, room)
         return board, refused
 
 

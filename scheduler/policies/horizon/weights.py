@@ -31,6 +31,16 @@ class Weights:
     electricity_s: float
     egress_s: float
 
+    def under(self, pressure: float, config: HorizonConfig) -> Weights:
+        """For a job beside which the others hold or ask for such a part of the GPUs.
+
+        In an idle cluster nobody is kept waiting by what a job holds, and all that a cheaper seat does is to make it
+        take longer: there both count less.
+        """
+        full = min(1.0, pressure / config.full_pressure)
+        cost = config.idle_part + (1 - config.idle_part) * full
+        return Weights(self.gpu_s * full, self.electricity_s * cost, self.egress_s * cost)
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -51,7 +61,7 @@ def sample(
     ladder = min(ladders, key=lambda each: each.iteration_s[-1])
     run_s = steps * float(ladder.iteration_s[-1])
     sizes = [cluster.pools[pool].gpus for pool in ladder.candidate.pools]
-    cuts = math.ceil(int(ladder.gpus[-1]) / max(sizes)) - 1
+    cuts = max(0.0, float(ladder.gpus[-1]) * len(sizes) / sum(sizes) - 1)
     volume = egress_bytes_per_iteration(boundary_bytes(demand.spec), demand.spec.training.micro_batches)
     return Sample(
         run_s,
@@ -61,7 +71,11 @@ def sample(
 
 
 def weights_of(
-    samples: Iterable[Sample], others: float, gpus: int, objective: Objective, config: HorizonConfig
+    samples: Iterable[Sample],
+    others: float,
+    gpus: int,
+    objective: Objective,
+    config: HorizonConfig,
 ) -> Weights:
     """The weights while so many other jobs want GPUs of a cluster that has so many."""
     known = list(samples)
@@ -69,12 +83,13 @@ def weights_of(
     electricity = math.fsum(each.electricity_usd for each in known)
     egress = math.fsum(each.egress_usd for each in known)
     cost = _cost_over_time(objective)
+    gpu_s = config.crowding * others / max(1, gpus)
     electricity_s = cost * config.electricity_weight * run_s / electricity if electricity > 0 else 0.0
     # A dollar of egress is never worth more than one of electricity: where hardly any is paid, a little is no harm.
     egress_s = (
         min(electricity_s, cost * config.egress_weight * run_s / egress) if egress > 0 else electricity_s
     )
-    return Weights(config.crowding * others / max(1, gpus), electricity_s, egress_s)
+    return Weights(gpu_s, electricity_s, egress_s)
 
 
 def _cost_over_time(objective: Objective) -> float:
