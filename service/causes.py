@@ -35,6 +35,11 @@ class Cause:
 
 
 CANCELLED = "cancelled"
+PREEMPTED = "preempted"
+"""A plan took its place: no failure. The job waits again."""
+MOVED = "moved"
+"""A plan gave it another place: no failure. The job goes on there."""
+BY_PLAN = frozenset({PREEMPTED, MOVED})
 NODE_LOST = "node-lost"
 START_TIMEOUT = "start-timeout"
 ENDED_EARLY = "ended-early"

@@ -21,8 +21,8 @@ from scheduler.snapshot import Snapshot, WaitingJob
 from service import job_input
 from service.access import Principal
 from service.db.repositories import cluster
-from service.explanations import policy_of
 from service.job_views import EnergyView, SpentView
+from service.policy import policy_of
 from service.services import Services
 from service.tenancy import hide_in, hider
 
@@ -93,7 +93,7 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
     spec = parsed.to_spec(DRY_JOB_ID, parsed.project, now_s)
     job = WaitingJob(spec, remaining_steps=parsed.training.steps)
     with_job = replace(snapshot, waiting=(*snapshot.waiting, job))
-    config = policy_of(services)
+    config = policy_of(services.settings)
     decisions = (await services.compute.run(lambda: decide(with_job, config))).decisions
     decision = next(found for found in decisions if found.job_id == DRY_JOB_ID)
     hide = hider(snapshot, principal.scope)

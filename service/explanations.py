@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from scheduler.explain import Explanation, explain
-from scheduler.policies import PolicyConfig
 from scheduler.snapshot import Snapshot
 from service.access import Principal
 from service.db.records import JobRecord
 from service.jobs import find
+from service.policy import policy_of
 from service.services import Services
 from service.tenancy import hide_in, hider
 
@@ -34,15 +34,9 @@ async def explain_job(services: Services, principal: Principal, job_id: str) -> 
     job, snapshot = await services.db.read(work)
     if not any(waiting.spec.job_id == job.job_id for waiting in snapshot.waiting):
         return JobExplanation(job, None)
-    config = policy_of(services)
+    config = policy_of(services.settings)
     told = await services.compute.run(lambda: explain(snapshot, config, job.job_id))
     return JobExplanation(job, _for(principal, snapshot, told))
-
-
-def policy_of(services: Services) -> PolicyConfig:
-    """The policy that decides in this service."""
-    settings = services.settings
-    return PolicyConfig(name=settings.policy, strict=settings.strict, seed=settings.seed)
 
 
 def _for(principal: Principal, snapshot: Snapshot, told: Explanation) -> Explanation:

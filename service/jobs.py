@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
-from scheduler.reasons import ReasonCode
 from scheduler.spec.job import JobDocument
 from service import cursors, job_input, topics
 from service.access import Principal
@@ -29,14 +28,11 @@ from service.errors import (
 from service.job_views import JobView, view_jobs, view_new_job
 from service.lifecycle import Moment, record_birth
 from service.progress import Rules, request_cancel
+from service.reason_documents import plan_pending
 from service.services import Services
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _AMBIGUOUS_SHOWN = 5
-_PENDING = {
-    "code": ReasonCode.PLAN_PENDING.value,
-    "detail": "accepted; the next planning round has not looked at it yet",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +206,7 @@ def _new_job(parsed: JobDocument, job_id: str, principal: Principal, now_s: floa
         not_before_s=0.0,
         cancel_requested=False,
         stop_cause=None,
-        reasons=[_PENDING],
+        reasons=[plan_pending("accepted")],
         queue_position=None,
         version=1,
     )

@@ -12,9 +12,9 @@ from service.db.records import LinkRecord
 from service.db.repositories import allocations, cluster, events, leader
 from service.db.tables import SHARED_PROJECT
 from service.errors import FieldError, InvalidInputError, NotFoundError
+from service.known_prices import price_now
 from service.regions import check_version
 from service.services import Services
-from service.snapshots import price_now
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,21 @@ class Metrics:
             "bace_plans", "Planning rounds by what became of them.", ["outcome"], registry=self.registry
         )
         self.placements = Counter("bace_placements", "Allocations that were started.", registry=self.registry)
+        self.preemptions = Counter(
+            "bace_preemptions", "Running jobs that a plan made wait again.", registry=self.registry
+        )
+        self.moves = Counter(
+            "bace_moves",
+            "Running jobs that a plan gave other stages (resize) or other regions (migrate).",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.promised_jobs = self._gauge(
+            "bace_promised_jobs", "Jobs whose place is decided and not free yet.", ["kind"]
+        )
+        self.broken_promises = Counter(
+            "bace_broken_promises", "Promised places that could not be had any more.", registry=self.registry
+        )
         self.snapshot_age = Gauge(
             "bace_snapshot_age_seconds",
             "Age of its snapshot when the last plan was applied.",

@@ -1,11 +1,12 @@
-"""A placement as JSON, as it stands in `allocations.placement`, and back."""
+"""A placement, and what travels to it, as JSON, as they stand in `allocations` and `promises`, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from scheduler.job import Schedule
-from scheduler.placement import Cut, Placement, Segment
+from scheduler.placement import Cut, Placement, Segment, Transfer
 
 
 def to_document(placement: Placement) -> dict[str, Any]:
@@ -37,3 +38,21 @@ def from_document(document: dict[str, Any]) -> Placement:
         schedule=Schedule(document["schedule"]),
         window=tuple(document["window"]),
     )
+
+
+def transfers_to_documents(transfers: Iterable[Transfer]) -> list[dict[str, Any]]:
+    """Bytes and bit/s of each."""
+    return [
+        {
+            "src": each.src,
+            "dst": each.dst,
+            "sent_bytes": each.sent_bytes,
+            "bandwidth_bps": each.bandwidth_bps,
+        }
+        for each in transfers
+    ]
+
+
+def transfers_from_documents(documents: Iterable[dict[str, Any]]) -> tuple[Transfer, ...]:
+    """The inverse. Raises what `Transfer` raises for one that does not hold together."""
+    return tuple(Transfer(**document) for document in documents)

@@ -4,8 +4,9 @@
 (a heartbeat, liveness, a cancellation, the reconciling loop) calls it, and calling it again changes nothing.
 
     QUEUED → STARTING (the applier) → RUNNING (all ready) → SUCCEEDED (all ended well, all steps reported)
-    a failure, a lost node, a cancellation → STOPPING (nothing desired) → all ended: everything is given back
-        → QUEUED again with its checkpoint, or FAILED with the reason, or CANCELLED
+    a failure, a lost node, a cancellation, a plan → STOPPING (nothing desired) → all ended: everything is given back
+        → QUEUED again with its checkpoint (for what a plan has promised it, if it was moved), or FAILED with the
+          reason, or CANCELLED
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from agents.protocol import ProcessState
 from scheduler.job import FINAL_JOB_STATES, LIVE_JOB_STATES, JobState
 from scheduler.placement import AllocationState
 from scheduler.reasons import ReasonCode
-from service import causes, ledger
+from service import causes, ledger, placements
 from service.db import control_queries
 from service.db.records import AllocationRecord, JobRecord, ProcessRecord
-from service.db.repositories import allocations, jobs, leader
+from service.db.repositories import allocations, jobs, leader, promises
 from service.db.scope import EVERYTHING
 from service.errors import ConflictError, NotFoundError
 from service.lifecycle import ENDED_PROCESS_STATES, Moment, move_allocation, move_job
+from service.reason_documents import place_promised, plan_pending, preempted
+from service.reservations import held_links
 from service.settings import Settings
 
 MAX_BACKOFF_S = 600.0
@@ -82,8 +85,9 @@ def request_cancel(session: Session, job_id: str, moment: Moment, rules: Rules) 
         job, state = move_job(session, job, JobState.QUEUED, moment), JobState.QUEUED
     if state in FINAL_JOB_STATES:
         raise ConflictError(f"job {job_id} has already {state.value}: there is nothing to cancel")
-    if state is JobState.QUEUED:
+    if promises.drop(session, job_id) or state is JobState.QUEUED:
         leader.capacity_changed(session)
+    if state is JobState.QUEUED:
         return move_job(
             session,
             job,
@@ -98,12 +102,17 @@ def request_cancel(session: Session, job_id: str, moment: Moment, rules: Rules) 
     return advance(session, job_id, moment, rules)
 
 
-def stop(session: Session, job: JobRecord, cause: str, moment: Moment) -> JobRecord:
-    """Tell a starting or running gang to end, and remember why."""
+def stop(
+    session: Session, job: JobRecord, cause: str, moment: Moment, *, why: str | None = None
+) -> JobRecord:
+    """Tell a starting or running gang to end, and remember the cause, and why where somebody decided it."""
     allocation = _live_allocation(session, job)
     allocations.no_longer_desired(session, allocation.allocation_id)
-    move_allocation(session, allocation, AllocationState.STOPPING, moment, data={"cause": cause})
-    return move_job(session, job, JobState.STOPPING, moment, data={"cause": cause}, stop_cause=cause)
+    data = {"cause": cause} if why is None else {"cause": cause, "why": why}
+    move_allocation(
+        session, allocation, AllocationState.STOPPING, moment, data=data, stop_cause=cause, stop_why=why
+    )
+    return move_job(session, job, JobState.STOPPING, moment, data=data, stop_cause=cause)
 
 
 def reopen_rejected(session: Session, moment: Moment) -> None:
@@ -140,10 +149,20 @@ def _starting(
     # A short job's first ranks may have ended well before anybody heard that they were ready.
     if all(process.state == ProcessState.READY or _ended_well(process) for process in processes):
         move_allocation(session, allocation, AllocationState.RUNNING, moment, running_at_s=moment.at_s)
+        _state_has_arrived(session, allocation)
         return move_job(session, job, JobState.RUNNING, moment)
     if moment.at_s - allocation.created_at_s > rules.start_timeout_s:
         return stop(session, job, causes.START_TIMEOUT, moment)
     return None
+
+
+def _state_has_arrived(session: Session, allocation: AllocationRecord) -> None:
+    """Whoever is up has read its state: the bandwidth on which that travelled is free again."""
+    if allocation.transfers:
+        placement = placements.from_document(allocation.placement)
+        kept = held_links(placement, (), allocation.project, allocation.allocation_id)
+        allocations.hold_links(session, allocation.allocation_id, kept)
+        leader.capacity_changed(session)
 
 
 def _running(
@@ -179,10 +198,12 @@ def _settle(
     if job.cancel_requested:
         return move_job(session, job, JobState.CANCELLED, moment, reasons=[], **end)
     if job.reported_steps >= job.declared_steps and all(_ended_well(process) for process in processes):
+        promises.drop(session, job.job_id)  # it was to be moved, and has come to its end instead
         return move_job(session, job, JobState.SUCCEEDED, moment, reasons=[], stop_cause=None, **end)
     failure = causes.root_failure(processes, job.stop_cause)
     if failure is None:
-        return _requeue(session, job, moment, retries=job.retries, reasons=[])
+        reasons = [_why_it_waits(session, job, allocation)]
+        return _requeue(session, job, moment, retries=job.retries, reasons=reasons)
     # Retries are counted since the last progress: a long job may lose many nodes in its life.
     retries = 1 if job.checkpoint_step >= allocation.first_step else job.retries + 1
     if not failure.cause.retry or retries > rules.max_retries:
@@ -213,6 +234,16 @@ def _settle(
         not_before_s=moment.at_s + backoff_s,
         stop_cause=failure.cause.name,
     )
+
+
+def _why_it_waits(session: Session, job: JobRecord, allocation: AllocationRecord) -> dict[str, Any]:
+    """Of a job that was stopped for a reason that is no failure."""
+    promised = promises.of_jobs(session, [job.job_id]).get(job.job_id)
+    if promised is not None:
+        return place_promised(placements.from_document(promised.placement).describe())
+    if job.stop_cause == causes.PREEMPTED and allocation.stop_why is not None:
+        return preempted(allocation.stop_why)
+    return plan_pending(f"stopped ({job.stop_cause})")
 
 
 def _requeue(session: Session, job: JobRecord, moment: Moment, *, retries: int, **changes: Any) -> JobRecord:

@@ -15,8 +15,8 @@ from service.db.records import NodeRecord, PoolRecord, RegionRecord
 from service.db.repositories import cluster, events, leader
 from service.db.tables import SHARED_PROJECT
 from service.errors import NotFoundError, PreconditionFailedError
+from service.known_prices import price_now
 from service.services import Services
-from service.snapshots import price_now
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,18 @@ class Settings(BaseSettings):
     policy: str = "bace"
     strict: bool = False
     seed: int = 0
+    objective_weight_jct: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """For policies that weigh time against cost: 0 is cheapest, 1 is fastest."""
+    objective_cheapest_within: Annotated[float, Field(ge=0, le=10)] | None = None
+    """The cheapest plan whose mean completion time is at most this part above the fastest's (0.05: 5 %)."""
     plan_interval_s: Positive = 5.0
     """A planning round takes place at least so often, woken or not."""
+    replan_debounce_s: Positive = 15.0
+    """A policy that changes running jobs is asked again at most so often, unless somebody new waits."""
+    replan_interval_s: Positive = 120.0
+    """It is asked at least so often while jobs run that it may change, whether anything has happened or not."""
+    promise_max_age_s: Positive = 600.0
+    """A promised place that is not free after so long is taken back."""
     tick_s: Positive = 1.0
     """Of the liveness and reconciling loops."""
     bill_interval_s: Positive = 15.0

@@ -42,10 +42,11 @@ from service.db.records import (
     JobRecord,
     LinkRecord,
     ProcessRecord,
+    PromiseRecord,
     SeriesRecord,
     TokenRecord,
 )
-from service.db.repositories import access, allocations, cluster, events, prices
+from service.db.repositories import access, allocations, cluster, events, prices, promises
 from service.db.repositories import jobs as job_rows
 from service.db.scope import EVERYTHING
 from service.db.tables import Base, LeaderRow
@@ -155,6 +156,7 @@ class World:
         return taken
 
     async def plan(self) -> Outcome:
+        self.clock.advance(0.001)  # no two rounds at one moment
         return await self.scheduler.plan()
 
     async def reconcile(self) -> int:
@@ -248,6 +250,29 @@ class World:
             await agent.join()
         await self.link(*regions)
         return agents
+
+    async def promises(self) -> dict[str, PromiseRecord]:
+        """By job."""
+        found = await self.run(promises.all_of_them)
+        return {record.job_id: record for record in found}
+
+    async def told(self, job_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """What happened to a job: kind and data of its events."""
+        return [(event.kind, event.data) for event in await self.events() if event.object_id == job_id]
+
+    async def until_running(self, agents: Iterable[FakeAgent]) -> None:
+        """Whatever was started gets ready."""
+        agents = list(agents)
+        await self.beats(agents)
+        for agent in agents:
+            agent.ready()
+        await self.beats(agents)
+
+    async def until_stopped(self, agents: Iterable[FakeAgent]) -> None:
+        """Whatever was told to stop does."""
+        agents = list(agents)
+        await self.beats(agents)  # are told
+        await self.beats(agents)  # have done it
 
     async def beats(self, agents: Iterable[FakeAgent]) -> None:
         for agent in agents:

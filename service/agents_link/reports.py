@@ -9,13 +9,12 @@ from sqlalchemy.orm import Session
 
 from agents.protocol import BusyReport, CheckpointReport, LogReport, Report, StepReport
 from scheduler.job import LIVE_JOB_STATES, JobState
+from service.checkpoints import regions_that_reach
 from service.db import agent_queries, control_queries
 from service.db.records import JobRecord, ProcessRecord
 from service.db.repositories import allocations, cluster, events, jobs
 from service.db.scope import EVERYTHING
 from service.lifecycle import Moment
-
-FILE_SCHEME = "file://"
 
 
 def store(
@@ -66,20 +65,16 @@ def generation_of(process: ProcessRecord) -> int:
 
 
 def checkpoint_regions(session: Session, process: ProcessRecord, uri: str) -> list[str]:
-    """The regions that can reach a checkpoint; empty where any can.
-
-    A folder (`file://`) is on the machines of those who wrote it: it can be reached from the regions of the chain
-    and from regions with nodes at the same addresses (several agents of one machine).
-    """
-    if not uri.startswith(FILE_SCHEME):
-        return []
+    """The regions that can reach a checkpoint of the process's gang; empty where any can."""
     writers = allocations.processes_of(session, process.allocation_id)
     nodes = [cluster.node(session, node_id) for node_id in sorted({writer.node_id for writer in writers})]
-    addresses = {node.address for node in nodes if node is not None}
-    regions = {writer.region for writer in writers}
-    if len(addresses) == 1:
-        regions |= set(control_queries.regions_of_addresses(session, addresses))
-    return sorted(regions)
+    return sorted(
+        regions_that_reach(
+            uri,
+            [node for node in nodes if node is not None],
+            lambda addresses: control_queries.regions_of_addresses(session, addresses),
+        )
+    )
 
 
 def _store_progress(

@@ -1,101 +1,162 @@
-"""The one place where GPUs, ports and bandwidth are promised: a whole plan in one transaction, or nothing of it.
+"""The one place where GPUs, ports and bandwidth are given away: a whole plan in one transaction, or nothing of it.
 
 `prepare` is done before (packing needs no database); `apply_plan` is the transaction. It is guarded three times: by
 the leader's epoch (its caller), by the version of the snapshot that the plan was made from, and by the keys of what
 is held: a GPU or a port that another live allocation holds cannot be inserted again.
+
+What a plan stops leaves later. A move, and a start that needs what has to be left first, become promises in the
+transaction of their plan; `begin_promised` is the transaction in which they begin, under the same guards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from scheduler.cluster import Node
-from scheduler.job import JobState
+from scheduler.job import Elasticity, JobState
 from scheduler.packing import StageSlots, pack
-from scheduler.placement import AllocationState, Placement
-from scheduler.plan import Hold, Plan, Reject, Start
-from scheduler.reasons import Reason, ReasonCode
+from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.snapshot import Snapshot
-from scheduler.spec.job import parse_job
-from service import placements
-from service.control import verdicts
+from service import causes
+from service.control import promising, verdicts
 from service.control.errors import DoublePromiseError, StalePlanError
-from service.db import control_queries
-from service.db.records import (
-    AllocationRecord,
-    HeldGpuRecord,
-    HeldLinkRecord,
-    HeldPortRecord,
-    JobRecord,
-    NodeRecord,
-    ProcessRecord,
-)
-from service.db.repositories import allocations, cluster, jobs, leader
+from service.control.gangs import Grounds, PackedStart, commit_gang
+from service.db.records import JobRecord
+from service.db.repositories import allocations, cluster, jobs, leader, promises
 from service.db.scope import EVERYTHING
-from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes
-from service.lifecycle import PENDING, Moment, move_job, record_birth
+from service.progress import stop
+from service.promises import Broken, starting_at_once
 
 ROUNDING = 1e-9
 """Relative: sums of granted bandwidth may exceed a capacity by rounding."""
 
-
-@dataclass(frozen=True, slots=True)
-class PackedStart:
-    """A start with the GPUs it gets, and the id its allocation will have."""
-
-    start: Start
-    slots: tuple[StageSlots, ...]
-    allocation_id: str
+__all__ = ["Grounds", "PackedPlan", "PackedPromises", "apply_plan", "begin_promised", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """A plan that can be applied."""
+    """A plan that can be applied. `promised` are its moves, and the starts for which room has to be made first."""
 
     snapshot_version: int
     starts: tuple[PackedStart, ...]
+    promised: tuple[Start | Move, ...]
+    preemptions: tuple[Preempt, ...]
     holds: tuple[Hold, ...]
     rejects: tuple[Reject, ...]
 
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        return tuple(decision for decision in self.promised if isinstance(decision, Move))
+
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """What the applier adds to a plan: who applies it, and where checkpoints go by default."""
+class PackedPromises:
+    """Promises that begin, with their GPUs, and those that cannot be kept."""
 
-    epoch: int
-    moment: Moment
-    checkpoint_root: str
+    snapshot_version: int
+    beginning: tuple[PackedStart, ...]
+    broken: tuple[Broken, ...]
 
 
 def prepare(snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str]) -> PackedPlan:
-    """Give every start its GPUs, one after the other. Raises InvalidValueError if the nodes lack room."""
-    nodes, packed = list(snapshot.cluster.nodes), []
-    for start, allocation_id in zip(plan.starts, allocation_ids, strict=True):
-        slots = pack(nodes, start.placement)
-        nodes = _without(nodes, slots)
-        packed.append(PackedStart(start, slots, allocation_id))
+    """Give every start that can begin its GPUs. An id for each start of the plan.
+
+    Raises InvalidValueError if the nodes lack room.
+    """
+    at_once = starting_at_once(snapshot, plan)
     return PackedPlan(
         snapshot_version=plan.snapshot_version,
-        starts=tuple(packed),
+        starts=pack_starts(
+            snapshot, [start for start in plan.starts if start.job_id in at_once], allocation_ids
+        ),
+        promised=tuple(
+            decision
+            for decision in plan.decisions
+            if isinstance(decision, Move) or (isinstance(decision, Start) and decision.job_id not in at_once)
+        ),
+        preemptions=plan.preemptions,
         holds=tuple(decision for decision in plan.decisions if isinstance(decision, Hold)),
         rejects=tuple(decision for decision in plan.decisions if isinstance(decision, Reject)),
     )
 
 
-def apply_plan(session: Session, plan: PackedPlan, grounds: Grounds) -> None:
-    """Commit a plan whole. Raises StalePlanError if the world has changed, DoublePromiseError if it must never be."""
-    current = leader.get(session).snapshot_version
-    if current != plan.snapshot_version:
-        raise StalePlanError(f"the plan was made for version {plan.snapshot_version}, it is {current} now")
-    without_port = [hold for start in plan.starts if (hold := _commit_gang(session, start, grounds))]
+def pack_starts(
+    snapshot: Snapshot, starts: Sequence[Start], allocation_ids: Iterable[str]
+) -> tuple[PackedStart, ...]:
+    """GPUs for starts that all fit, one after the other. Raises InvalidValueError if the nodes lack room."""
+    nodes, packed = list(snapshot.cluster.nodes), []
+    for start, allocation_id in zip(starts, allocation_ids, strict=False):
+        slots = pack(nodes, start.placement)
+        nodes = _without(nodes, slots)
+        packed.append(PackedStart(start, slots, allocation_id))
+    return tuple(packed)
+
+
+def apply_plan(session: Session, plan: PackedPlan, grounds: Grounds) -> int:
+    """Commit a plan whole; the version of what planning looks at, as it is then.
+
+    Raises StalePlanError if the world has changed, DoublePromiseError if it must never be.
+    """
+    _check_version(session, plan.snapshot_version)
+    for preemption in plan.preemptions:
+        why = f"preempted: {preemption.why}"
+        stop(session, _stoppable(session, preemption.job_id), causes.PREEMPTED, grounds.moment, why=why)
+    for move in plan.moves:
+        why = f"moved to {move.placement.describe()}: {move.why}"
+        stop(session, _stoppable(session, move.job_id), causes.MOVED, grounds.moment, why=why)
+    promising.promise(session, plan.promised, plan.snapshot_version, grounds)
+    without_port = [hold for start in plan.starts if (hold := commit_gang(session, start, grounds))]
     if plan.starts:
         _check_links(session, plan.starts)
+    if plan.starts or plan.promised or plan.preemptions:
         leader.capacity_changed(session)
     verdicts.store(session, (*plan.holds, *without_port), plan.rejects, grounds.moment)
+    return leader.get(session).snapshot_version
+
+
+def begin_promised(session: Session, packed: PackedPromises, grounds: Grounds) -> int:
+    """Commit the promises that begin, and take back those that cannot be kept; how many began.
+
+    One for which no port is free stays a promise. Raises as `apply_plan`.
+    """
+    _check_version(session, packed.snapshot_version)
+    begun = [start for start in packed.beginning if _begin(session, start, grounds)]
+    for broken in packed.broken:
+        promising.take_back(session, broken, grounds.moment)
+    if begun:
+        _check_links(session, begun)
+    if begun or packed.broken:
+        leader.capacity_changed(session)
+    return len(begun)
+
+
+def _begin(session: Session, start: PackedStart, grounds: Grounds) -> bool:
+    hold = commit_gang(session, start, grounds)
+    if hold is not None:
+        verdicts.store(session, (hold,), (), grounds.moment)
+        return False
+    if not promises.drop(session, start.start.job_id):
+        raise StalePlanError(f"nothing is promised to job {start.start.job_id} any more")
+    return True
+
+
+def _check_version(session: Session, planned_for: int) -> None:
+    current = leader.get(session).snapshot_version
+    if current != planned_for:
+        raise StalePlanError(f"the plan was made for version {planned_for}, it is {current} now")
+
+
+def _stoppable(session: Session, job_id: str) -> JobRecord:
+    """A job that still runs and may be stopped."""
+    job = jobs.get(session, EVERYTHING, job_id)
+    if job is None or job.state not in (JobState.STARTING, JobState.RUNNING) or job.cancel_requested:
+        raise StalePlanError(f"job {job_id} does not run any more")
+    if job.spec["elasticity"] == Elasticity.NONE:
+        raise StalePlanError(f"job {job_id} may not be stopped: its elasticity is none")
+    return job
 
 
 def _without(nodes: Sequence[Node], slots: Sequence[StageSlots]) -> list[Node]:
@@ -106,159 +167,21 @@ def _without(nodes: Sequence[Node], slots: Sequence[StageSlots]) -> list[Node]:
     ]
 
 
-def _commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Hold | None:
-    """Commit one start. Where no port is free for it, it alone waits: the hold that says so."""
-    job = jobs.get(session, EVERYTHING, packed.start.job_id)
-    if job is None or job.state != JobState.QUEUED or job.cancel_requested:
-        raise StalePlanError(f"job {packed.start.job_id} does not wait any more")
-    placement, allocation_id = packed.start.placement, packed.allocation_id
-    master = cluster.node(session, packed.slots[0].slots[0][0])
-    if master is None:
-        raise StalePlanError(f"node {packed.slots[0].slots[0][0]} is gone")
-    port = _rendezvous_port(session, master)
-    if port is None:
-        return _no_port(job, master)
-    document = parse_job(job.spec)
-    gang = Gang(
-        job_id=job.job_id,
-        allocation_id=allocation_id,
-        generation=job.generation + 1,
-        document=document,
-        placement=placement,
-        slots=packed.slots,
-        master_address=master.address,
-        master_port=port,
-        resume_step=job.checkpoint_step,
-        checkpoint_uri=document.checkpoint.uri
-        or default_checkpoint_uri(grounds.checkpoint_root, job.project, job.job_id),
-    )
-    processes = _processes(gang, job.project)
-    try:
-        allocations.add(
-            session,
-            _allocation(gang, job, packed.start, grounds),
-            processes,
-            [
-                HeldGpuRecord(node_id, gpu, job.project, allocation_id)
-                for stage in packed.slots
-                for node_id, gpu in stage.slots
-            ],
-            _links(placement, job.project, allocation_id),
-            HeldPortRecord(master.node_id, gang.master_port, job.project, allocation_id),
-        )
-    except IntegrityError as error:
-        raise DoublePromiseError(f"allocation {allocation_id} of job {job.job_id}: {error.orig}") from error
-    _record(session, job, gang, processes, grounds.moment)
-    return None
-
-
-def _record(
-    session: Session, job: JobRecord, gang: Gang, processes: Sequence[ProcessRecord], moment: Moment
-) -> None:
-    """The moves and the events of a committed gang."""
-    facts = {"allocation_id": gang.allocation_id, "generation": gang.generation}
-    record_birth(
-        session,
-        "allocation",
-        gang.allocation_id,
-        AllocationState.STARTING.value,
-        job.project,
-        moment,
-        job_id=job.job_id,
-        generation=gang.generation,
-        chain=gang.placement.describe(),
-    )
-    for process in processes:
-        record_birth(session, "process", process.key, PENDING, job.project, moment, job_id=job.job_id)
-    move_job(
-        session,
-        job,
-        JobState.STARTING,
-        moment,
-        data={**facts, "chain": gang.placement.describe()},
-        generation=gang.generation,
-        first_started_at_s=moment.at_s if job.first_started_at_s is None else job.first_started_at_s,
-        reasons=[],
-        queue_position=None,
-        stop_cause=None,
-    )
-
-
-def _rendezvous_port(session: Session, master: NodeRecord) -> int | None:
-    taken = control_queries.ports_held_at(session, master.address)
-    last = control_queries.port_used_last_at(session, master.address)
-    return choose_port(master.port_first, master.port_last, taken, last)
-
-
-def _no_port(job: JobRecord, master: NodeRecord) -> Hold:
-    ports = f"{master.port_first}…{master.port_last}"
-    detail = f"every port of {ports} at {master.address} is held: widen the range of {master.node_id}'s agent"
-    return Hold(job.job_id, 1, (Reason(ReasonCode.PORTS_EXHAUSTED, detail, region=master.region),))
-
-
-def _allocation(gang: Gang, job: JobRecord, start: Start, grounds: Grounds) -> AllocationRecord:
-    return AllocationRecord(
-        allocation_id=gang.allocation_id,
-        project=job.project,
-        job_id=job.job_id,
-        generation=gang.generation,
-        state=AllocationState.STARTING.value,
-        placement=placements.to_document(gang.placement),
-        why=start.why,
-        predicted_iteration_s=start.predicted_iteration_s,
-        first_step=gang.resume_step + 1,
-        master_address=gang.master_address,
-        master_port=gang.master_port,
-        epoch=grounds.epoch,
-        created_at_s=grounds.moment.at_s,
-        running_at_s=None,
-        ended_at_s=None,
-        billed_until_s=None,
-        version=1,
-    )
-
-
-def _processes(gang: Gang, project: str) -> list[ProcessRecord]:
-    return [
-        ProcessRecord(
-            key=launch.key,
-            project=project,
-            allocation_id=gang.allocation_id,
-            job_id=gang.job_id,
-            node_id=launch.node_id,
-            rank=launch.rank,
-            stage=launch.stage,
-            region=launch.env["BACE_REGION"],
-            launch=launch.model_dump(mode="json"),
-            desired=True,
-            state=PENDING,
-            exit_code=None,
-            cause=None,
-            detail=None,
-            last_lines=[],
-            busy_fraction=None,
-            version=1,
-        )
-        for launch in stage_processes(gang)
-    ]
-
-
-def _links(placement: Placement, project: str, allocation_id: str) -> list[HeldLinkRecord]:
-    """A cut holds its bandwidth in both directions: activations there, gradients back."""
-    held: dict[tuple[str, str], float] = {}
-    for cut in placement.cuts:
-        for direction in ((cut.src, cut.dst), (cut.dst, cut.src)):
-            held[direction] = held.get(direction, 0.0) + cut.bandwidth_bps
-    return [HeldLinkRecord(allocation_id, src, dst, project, bps) for (src, dst), bps in sorted(held.items())]
+def _used(starts: Iterable[PackedStart]) -> Iterator[tuple[str, str]]:
+    for packed in starts:
+        for cut in packed.start.placement.cuts:
+            yield cut.src, cut.dst
+            yield cut.dst, cut.src
+        for transfer in packed.start.transfers:
+            yield transfer.src, transfer.dst
 
 
 def _check_links(session: Session, starts: Sequence[PackedStart]) -> None:
-    """No byte/s is promised twice, on the links of the new cuts and on what the links of a region share.
+    """No byte/s is given away twice, on the links of the new gangs and on what the links of a region share.
 
     A link that was made smaller than what it already carries is no concern of gangs that do not use it.
     """
-    cuts = [cut for packed in starts for cut in packed.start.placement.cuts]
-    used = {(cut.src, cut.dst) for cut in cuts} | {(cut.dst, cut.src) for cut in cuts}
+    used = set(_used(starts))
     held = allocations.reserved_bps(session)
     for link in cluster.links(session):
         if (link.src, link.dst) in used:

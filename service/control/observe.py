@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from scheduler.cost import SECONDS_PER_HOUR, WATTS_PER_KILOWATT
 from service.capacity import GpuCount, count_gpus, used_by_node
+from service.causes import BY_PLAN
 from service.db import metrics_queries
 from service.db.metrics_queries import BilledTotal, JobEvent
 from service.db.records import LinkRecord, NodeRecord
-from service.db.repositories import allocations, cluster, events, prices
+from service.db.repositories import allocations, cluster, events, prices, promises
 from service.services import Services
 
 BITS_PER_BYTE = 8.0
@@ -29,6 +30,8 @@ class View:
     jobs: list[tuple[str, str, int]]
     oldest_waiting: list[tuple[str, float]]
     first_reasons: Counter[str]
+    promised: dict[str, int]
+    """Jobs whose place is promised, by kind."""
     nodes: list[NodeRecord]
     gpus: dict[tuple[str, str], GpuCount]
     oldest_heartbeats: list[tuple[str, float]]
@@ -73,6 +76,7 @@ class Observer:
             first_reasons=Counter(
                 str(reasons[0]["code"]) for reasons in metrics_queries.reasons_of_waiting(session) if reasons
             ),
+            promised=promises.count_by_kind(session),
             nodes=nodes,
             gpus={
                 (region, gpu_type): count_gpus(
@@ -101,6 +105,9 @@ class Observer:
         metrics.unplaced_jobs.clear()
         for reason, count in view.first_reasons.items():
             metrics.unplaced_jobs.labels(reason).set(count)
+        metrics.promised_jobs.clear()
+        for kind, count in view.promised.items():
+            metrics.promised_jobs.labels(kind).set(count)
 
     def _show_capacity(self, view: View, now_s: float) -> None:
         metrics = self._services.metrics
@@ -149,7 +156,8 @@ class Observer:
                 and move.first_started_at_s is not None
             ):
                 metrics.job_queueing_delay.observe(move.first_started_at_s - move.submitted_at_s)
-            if move.kind == REQUEUED and move.data.get("cause"):
+            # What a plan has stopped is counted where it is stopped: nothing is tried again.
+            if move.kind == REQUEUED and move.data.get("cause") and move.data["cause"] not in BY_PLAN:
                 metrics.job_retries.labels(str(move.data["cause"])).inc()
             if move.kind in ENDS:
                 metrics.jobs_finished.labels(move.kind.removeprefix("job.")).inc()

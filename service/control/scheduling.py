@@ -1,33 +1,47 @@
 """The scheduling loop: one planning round after another, woken by what changed, or by the clock.
 
     1. snapshot   a short read of everything that a decision may look at
-    2. decide     the policy, away from the event loop and outside of any transaction
-    3. check      the plan against the snapshot, by code that shares nothing with the policies
-    4. pack       stages onto the GPUs of nodes
-    5. apply      one transaction, guarded by the leader's epoch and the snapshot's version
+    2. promises   what has been left begins for whom it was promised to, and is looked at again
+    3. decide     the policy, away from the event loop and outside of any transaction
+    4. check      the plan against the snapshot, by code that shares nothing with the policies
+    5. pack       stages onto the GPUs of nodes
+    6. apply      one transaction, guarded by the leader's epoch and the snapshot's version
 
-A plan that is stale when it comes to 5 is dropped, and the round begins again at once. Whatever fails in a round,
+A plan that is stale when it comes to 6 is dropped, and the round begins again at once. Whatever fails in a round,
 nothing of its plan is applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import structlog
+from sqlalchemy.orm import Session
 
+from scheduler import policies
 from scheduler.check import check_plan
-from scheduler.plan import Plan
-from scheduler.policies import PolicyConfig, decide
-from scheduler.snapshot import Snapshot
+from scheduler.job import JobState
+from scheduler.plan import Plan, Start
+from scheduler.policies import decide
+from scheduler.snapshot import Promise, Snapshot
 from service.control import applier
-from service.control.applier import Grounds, PackedPlan
+from service.control.applier import Grounds, PackedPlan, PackedPromises
+from service.control.asking import Asking, Seen
 from service.control.errors import DoublePromiseError, StalePlanError
 from service.control.leader import Leadership
+from service.db.records import JobRecord, PromiseRecord
+from service.db.repositories import jobs, promises
+from service.db.scope import EVERYTHING
 from service.lifecycle import Moment
+from service.policy import policy_of
+from service.promises import Pending, Standing, stand
 from service.services import Services
+
+T = TypeVar("T")
 
 ACTOR = "scheduler"
 ATTEMPTS = 10
@@ -37,12 +51,20 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(StrEnum):
-    """What became of a plan."""
+    """What became of a round."""
 
-    EMPTY = "empty"  # nobody waits
+    EMPTY = "empty"  # nothing to decide: nobody waits, or nothing has changed since the policy was asked
     APPLIED = "applied"
     STALE = "stale"
     INVALID = "invalid"  # it breaks a rule, or would promise something twice: a defect, never applied
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot, and the rows behind its promises, the earliest right first."""
+
+    snapshot: Snapshot
+    promised: tuple[tuple[PromiseRecord, JobRecord], ...]
 
 
 class Scheduler:
@@ -52,7 +74,12 @@ class Scheduler:
         self._services = services
         self._leadership = leadership
         settings = services.settings
-        self._config = PolicyConfig(name=settings.policy, strict=settings.strict, seed=settings.seed)
+        self._config = policy_of(settings)
+        self._asking = Asking(
+            policies.POLICIES[self._config.name].replans,
+            settings.replan_debounce_s,
+            settings.replan_interval_s,
+        )
 
     async def plan(self) -> Outcome:
         """Rounds until one is not stale, within a bound. Raises FencedError where another instance leads."""
@@ -68,48 +95,113 @@ class Scheduler:
         """One planning round."""
         # 1. snapshot
         with self._timed("snapshot"):
-            snapshot = await self._snapshot()
-        if not snapshot.waiting:
+            view = await self._view()
+        # 2. promises
+        if view.promised:
+            with self._timed("promises"):
+                kept = await self._keep_promises(view)
+            if kept is Outcome.APPLIED:
+                view = await self._view()
+            elif kept is not Outcome.EMPTY:
+                return kept
+        snapshot = view.snapshot
+        if not self._asking.is_due(snapshot):
             return Outcome.EMPTY
-        # 2. decide
+        # 3. decide
         with self._timed("decide"):
             plan = await self._services.compute.run(lambda: decide(snapshot, self._config))
-        # 3. check
+        # 4. check
         with self._timed("check"):
             violations = await self._services.compute.run(lambda: check_plan(snapshot, plan))
         if violations:
             log.error("plan_invalid", violations=[str(violation) for violation in violations[:10]])
+            self._asking.was_asked(Seen.of(snapshot), snapshot.now_s)
             return Outcome.INVALID
-        # 4. pack
+        # 5. pack
         with self._timed("pack"):
             packed = self._pack(snapshot, plan)
-        # 5. apply
+        # 6. apply
         with self._timed("apply"):
             return await self._apply(snapshot, packed)
 
-    async def _snapshot(self) -> Snapshot:
+    async def _view(self) -> View:
         now_s = self._services.clock.now()
         snapshots = self._services.snapshots
-        return await self._services.db.read(lambda session: snapshots.load(session, now_s))
+
+        def read(session: Session) -> View:
+            rows = ((row, jobs.get(session, EVERYTHING, row.job_id)) for row in promises.all_of_them(session))
+            promised = tuple((row, job) for row, job in rows if job is not None)
+            return View(snapshots.load(session, now_s), promised)
+
+        return await self._services.db.read(read)
+
+    async def _snapshot(self) -> Snapshot:
+        return (await self._view()).snapshot
+
+    async def _keep_promises(self, view: View) -> Outcome:
+        """EMPTY where every promise has to wait."""
+        snapshot, promised = view.snapshot, {each.spec.job_id: each for each in view.snapshot.promised}
+        rows = {row.job_id: row for row, _ in view.promised}
+        pending = [
+            _pending(row, job, promised[row.job_id]) for row, job in view.promised if row.job_id in promised
+        ]
+        max_age_s = self._services.settings.promise_max_age_s
+        standing = await self._services.compute.run(lambda: stand(snapshot, pending, max_age_s))
+        if not (standing.beginning or standing.broken):
+            return Outcome.EMPTY
+        packed = self._pack_promises(snapshot, standing, rows)
+        begun = await self._write(lambda session: applier.begin_promised(session, packed, self._grounds()))
+        if isinstance(begun, Outcome):
+            return begun
+        for broken in standing.broken:
+            log.info("promise_broken", job_id=broken.job_id, detail=broken.detail)
+        self._services.metrics.broken_promises.inc(len(standing.broken))
+        self._services.metrics.placements.inc(begun)
+        return Outcome.APPLIED
+
+    def _pack_promises(
+        self, snapshot: Snapshot, standing: Standing, rows: dict[str, PromiseRecord]
+    ) -> PackedPromises:
+        promised = {each.spec.job_id: each for each in snapshot.promised}
+        starts = [_start(rows[job_id], promised[job_id]) for job_id in standing.beginning]
+        ids = [self._services.ids.new("alloc") for _ in starts]
+        return PackedPromises(snapshot.version, applier.pack_starts(snapshot, starts, ids), standing.broken)
 
     def _pack(self, snapshot: Snapshot, plan: Plan) -> PackedPlan:
         ids = [self._services.ids.new("alloc") for _ in plan.starts]
         return applier.prepare(snapshot, plan, ids)
 
     async def _apply(self, snapshot: Snapshot, packed: PackedPlan) -> Outcome:
-        now_s = self._services.clock.now()
-        grounds = Grounds(self._leadership.epoch, Moment(now_s, ACTOR), self._services.settings.checkpoints)
+        version = await self._write(lambda session: applier.apply_plan(session, packed, self._grounds()))
+        if isinstance(version, Outcome):
+            return version
+        now_s, metrics = self._services.clock.now(), self._services.metrics
+        seen = Seen.of(snapshot)
+        still = frozenset(hold.job_id for hold in packed.holds)
+        self._asking.was_asked(replace(seen, version=version, waiting=still), snapshot.now_s)
+        metrics.placements.inc(len(packed.starts))
+        metrics.preemptions.inc(len(packed.preemptions))
+        stood = {job.spec.job_id: job.allocation.placement for job in snapshot.running}
+        for move in packed.moves:
+            same_regions = set(stood[move.job_id].regions) == set(move.placement.regions)
+            metrics.moves.labels("resize" if same_regions else "migrate").inc()
+        metrics.snapshot_age.set(max(0.0, now_s - snapshot.now_s))
+        return Outcome.APPLIED
+
+    async def _write(self, work: Callable[[Session], T]) -> T | Outcome:
+        """What the transaction answers, or why there was none."""
         try:
-            await self._leadership.write(lambda session: applier.apply_plan(session, packed, grounds))
+            return await self._leadership.write(work)
         except StalePlanError as error:
             log.info("plan_stale", detail=error.detail)
             return Outcome.STALE
         except DoublePromiseError as error:
             log.error("plan_would_promise_twice", detail=error.detail)
             return Outcome.INVALID
-        self._services.metrics.placements.inc(len(packed.starts))
-        self._services.metrics.snapshot_age.set(max(0.0, now_s - snapshot.now_s))
-        return Outcome.APPLIED
+
+    def _grounds(self) -> Grounds:
+        moment = Moment(self._services.clock.now(), ACTOR)
+        return Grounds(self._leadership.epoch, moment, self._services.settings.checkpoints)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -117,3 +209,16 @@ class Scheduler:
         yield
         elapsed_s = self._services.clock.monotonic() - begin_s
         self._services.metrics.plan_duration.labels(phase).observe(elapsed_s)
+
+
+def _pending(row: PromiseRecord, job: JobRecord, promise: Promise) -> Pending:
+    return Pending(
+        promise,
+        row.made_at_s,
+        waits=job.state == JobState.QUEUED,
+        require_regions=frozenset(job.checkpoint_regions) if job.checkpoint_step else frozenset(),
+    )
+
+
+def _start(row: PromiseRecord, promise: Promise) -> Start:
+    return Start(row.job_id, promise.placement, row.predicted_iteration_s, row.why, promise.transfers)

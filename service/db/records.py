@@ -23,6 +23,7 @@ class TokenRecord:
 class ProjectRecord:
     project: str
     created_at_s: float
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class AllocationRecord:
     state: str
     placement: dict[str, Any]
     why: str
+    transfers: list[Any]
     predicted_iteration_s: float
     first_step: int
     master_address: str
@@ -156,7 +158,25 @@ class AllocationRecord:
     running_at_s: float | None
     ended_at_s: float | None
     billed_until_s: float | None
+    stop_cause: str | None
+    stop_why: str | None
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseRecord:
+    seq: int
+    project: str
+    job_id: str
+    kind: str
+    generation: int
+    placement: dict[str, Any]
+    transfers: list[Any]
+    predicted_iteration_s: float
+    why: str
+    snapshot_version: int
+    epoch: int
+    made_at_s: float
 
 
 @dataclass(frozen=True, slots=True)

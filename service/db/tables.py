@@ -39,9 +39,13 @@ class Base(DeclarativeBase):
 
 
 class ProjectRow(Base):
+    """A tenant. `share` is its weight against the others', for policies that keep shares; None: it has none."""
+
     __tablename__ = "projects"
     project: Mapped[str] = mapped_column(Name, primary_key=True)
     created_at_s: Mapped[float]
+    share: Mapped[float | None]
+    __table_args__ = (CheckConstraint("share >= 0", name="project_share"),)
 
 
 class TokenRow(Base):
@@ -218,6 +222,7 @@ class JobRow(Base):
     __table_args__ = (
         Index("jobs_by_state", "state", "submitted_at_s"),
         Index("jobs_by_project", "project", "submitted_at_s", "job_id"),
+        Index("jobs_by_end", "finished_at_s"),
     )
 
 
@@ -232,6 +237,8 @@ class AllocationRow(Base):
     state: Mapped[str] = mapped_column(String(16))
     placement: Mapped[dict[str, Any]]
     why: Mapped[str] = mapped_column(Text, default="")
+    transfers: Mapped[list[Any]] = mapped_column(default=list)
+    """State that travels to where its stages stand; its bandwidth is held until all of them are up."""
     predicted_iteration_s: Mapped[float]
     first_step: Mapped[int] = mapped_column(BigInteger)
     """The step from which this generation goes on (the checkpoint's + 1)."""
@@ -243,6 +250,10 @@ class AllocationRow(Base):
     running_at_s: Mapped[float | None]
     ended_at_s: Mapped[float | None]
     billed_until_s: Mapped[float | None]
+    stop_cause: Mapped[str | None] = mapped_column(String(64))
+    """Why it was told to stop; None where its job came to its own end."""
+    stop_why: Mapped[str | None] = mapped_column(Text)
+    """The same in a sentence, where a plan stopped it."""
     version: Mapped[int] = mapped_column(default=1)
     __table_args__ = (
         UniqueConstraint("job_id", "generation", name="allocation_generation"),
@@ -254,6 +265,32 @@ class AllocationRow(Base):
             postgresql_where=text("state <> 'ended'"),
         ),
     )
+
+
+class PromiseRow(Base):
+    """A start or move that a plan has decided and that begins when what it needs has been left by jobs that stop.
+
+    `seq` is the order of their rights. The row goes when the job's next generation is committed, or when the promise
+    cannot be kept any more; a job in a final state has none.
+    """
+
+    __tablename__ = "promises"
+    seq: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)
+    project: Mapped[str] = mapped_column(Name)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"), unique=True)
+    kind: Mapped[str] = mapped_column(String(8))
+    generation: Mapped[int]
+    """The one that will begin."""
+    placement: Mapped[dict[str, Any]]
+    transfers: Mapped[list[Any]]
+    predicted_iteration_s: Mapped[float]
+    why: Mapped[str] = mapped_column(Text)
+    snapshot_version: Mapped[int] = mapped_column(BigInteger)
+    """Of the plan that made it."""
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    """Of the leader that made it; whoever leads keeps it."""
+    made_at_s: Mapped[float]
+    __table_args__ = (CheckConstraint("kind IN ('start', 'move')", name="promise_kind"),)
 
 
 class ProcessRow(Base):

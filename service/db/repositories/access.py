@@ -21,7 +21,21 @@ def projects(session: Session, scope: Scope) -> list[ProjectRecord]:
 
 def ensure_project(session: Session, project: str, now_s: float) -> bool:
     """True if it was made now."""
-    return _projects.add_unless_there(session, ProjectRecord(project, now_s))
+    return _projects.add_unless_there(session, ProjectRecord(project, now_s, share=None))
+
+
+def change_share(session: Session, project: str, share: float | None) -> None:
+    session.execute(update(ProjectRow).where(ProjectRow.project == project).values(share=share))
+
+
+def shares(session: Session) -> dict[str, float]:
+    """Of the projects that have one."""
+    found = session.execute(
+        select(ProjectRow.project, ProjectRow.share)
+        .where(ProjectRow.share.is_not(None))
+        .order_by(ProjectRow.project)
+    )
+    return {project: share for project, share in found if share is not None}
 
 
 def add_token(session: Session, record: TokenRecord) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from scheduler.job import LIVE_JOB_STATES, JobState
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import (
@@ -18,13 +19,14 @@ from service.db.records import (
     ProcessRecord,
 )
 from service.db.scope import Scope, changed
-from service.db.tables import AllocationRow, HeldGpuRow, HeldLinkRow, HeldPortRow, ProcessRow
+from service.db.tables import AllocationRow, HeldGpuRow, HeldLinkRow, HeldPortRow, JobRow, ProcessRow
 
 _allocations = Reader(AllocationRecord, AllocationRow)
 _processes = Reader(ProcessRecord, ProcessRow)
 _gpus = Reader(HeldGpuRecord, HeldGpuRow)
 _links = Reader(HeldLinkRecord, HeldLinkRow)
 _ports = Reader(HeldPortRecord, HeldPortRow)
+_UNFINISHED = [state.value for state in (JobState.QUEUED, *sorted(LIVE_JOB_STATES))]
 _LIVE = AllocationRow.state != AllocationState.ENDED.value
 
 
@@ -68,6 +70,17 @@ def of_jobs(session: Session, scope: Scope, job_ids: Collection[str]) -> list[Al
         session,
         AllocationRow.job_id.in_(job_ids),
         scope.of(AllocationRow.project),
+        order_by=[AllocationRow.job_id, AllocationRow.generation],
+    )
+
+
+def ended_of_unfinished_jobs(session: Session) -> list[AllocationRecord]:
+    """Earlier generations of jobs that wait or live, in order."""
+    unfinished = select(JobRow.job_id).where(JobRow.state.in_(_UNFINISHED))
+    return _allocations.all(
+        session,
+        AllocationRow.state == AllocationState.ENDED.value,
+        AllocationRow.job_id.in_(unfinished),
         order_by=[AllocationRow.job_id, AllocationRow.generation],
     )
 
@@ -130,6 +143,13 @@ def release(session: Session, allocation_id: str) -> None:
     """Gives back GPUs, port and bandwidth."""
     for row in (HeldGpuRow, HeldPortRow, HeldLinkRow):
         session.execute(delete(row).where(row.allocation_id == allocation_id))
+
+
+def hold_links(session: Session, allocation_id: str, links: Sequence[HeldLinkRecord]) -> None:
+    """From now on the allocation holds this bandwidth, and no other."""
+    session.execute(delete(HeldLinkRow).where(HeldLinkRow.allocation_id == allocation_id))
+    if links:
+        _links.add(session, *links)
 
 
 def held_gpus(session: Session) -> list[HeldGpuRecord]:

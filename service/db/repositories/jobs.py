@@ -65,6 +65,17 @@ def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]
     )
 
 
+def ended_last(session: Session, limit: int) -> list[JobRecord]:
+    """Those of every project that have ended and had been able to run, the last end first."""
+    return _jobs.all(
+        session,
+        JobRow.finished_at_s.is_not(None),
+        JobRow.state != JobState.REJECTED.value,
+        order_by=[JobRow.finished_at_s.desc(), JobRow.job_id.desc()],
+        limit=limit,
+    )
+
+
 def names(session: Session, job_ids: Collection[str]) -> dict[str, str]:
     """Name of each of these jobs."""
     rows = session.execute(select(JobRow.job_id, JobRow.name).where(JobRow.job_id.in_(job_ids)))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.db.tables import LedgerRow
+
+_AT_ONCE = 500  # ids in one statement
+_PAID = ("electricity", "rent", "egress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,19 @@ def spent_by_jobs(session: Session, job_ids: Collection[str]) -> list[Spent]:
         .order_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
     )
     return [Spent(*row) for row in rows]
+
+
+def spent_usd_by_allocation(session: Session, allocation_ids: Sequence[str]) -> dict[str, float]:
+    """What each of these allocations cost whoever pays: electricity, rent and egress."""
+    spent: dict[str, float] = {}
+    for first in range(0, len(allocation_ids), _AT_ONCE):
+        rows = session.execute(
+            select(LedgerRow.allocation_id, func.sum(LedgerRow.amount_usd))
+            .where(
+                LedgerRow.allocation_id.in_(allocation_ids[first : first + _AT_ONCE]),
+                LedgerRow.kind.in_(_PAID),
+            )
+            .group_by(LedgerRow.allocation_id)
+        )
+        spent |= {allocation_id: amount for allocation_id, amount in rows}  # noqa: C416 - dict() loses the types
+    return spent

@@ -10,15 +10,28 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from service.db import migrate
 from service.db.engine import make_engine
-from service.db.repositories import leader
+from service.db.repositories import access, allocations, leader
+from service.db.scope import EVERYTHING
 from service.db.tables import Base
 from service.db.transaction import Mode, transact
 from service.errors import ConflictError
 from service.server import migrate_database, prepare_database
 from service.settings import Settings
+
+OF_AN_OLDER_VERSION = (
+    "INSERT INTO projects (project, created_at_s) VALUES ('nlp', 1.0)",
+    "INSERT INTO jobs (job_id, project, name, submitted_by, spec, state, priority, submitted_at_s, declared_steps,"
+    " reported_steps, checkpoint_step, checkpoint_regions, generation, retries, not_before_s, cancel_requested,"
+    " reasons, version) VALUES ('job-1', 'nlp', 'tiny', 'token-1', '{}', 'running', 50, 1.0, 9, 0, 0, '[]', 1, 0,"
+    " 0.0, FALSE, '[]', 1)",
+    "INSERT INTO allocations (allocation_id, project, job_id, generation, state, placement, why,"
+    " predicted_iteration_s, first_step, master_address, master_port, epoch, created_at_s, version)"
+    " VALUES ('alloc-1', 'nlp', 'job-1', 1, 'running', '{}', '', 1.0, 1, '10.0.0.1', 29500, 1, 2.0, 1)",
+)
 
 
 def _difference(engine: Engine) -> list[object]:
@@ -47,6 +60,24 @@ def test_down_and_up_again_leaves_nothing_and_then_everything(engine: Engine) ->
     assert _difference(engine) == []
     found, _ = transact(engine, Mode.READ, leader.get)
     assert (found.epoch, found.holder) == (0, "")
+
+
+def test_what_an_older_version_stored_is_kept_and_completed(empty: Engine) -> None:
+    migrate.upgrade(empty, "0001")
+    with empty.begin() as connection:
+        for statement in OF_AN_OLDER_VERSION:
+            connection.execute(text(statement))
+    migrate.upgrade(empty)
+    found, _ = transact(empty, Mode.READ, lambda session: allocations.get(session, EVERYTHING, "alloc-1"))
+    assert found is not None
+    assert (found.transfers, found.stop_cause, found.stop_why) == ([], None, None)
+    projects, _ = transact(empty, Mode.READ, lambda session: access.projects(session, EVERYTHING))
+    assert [(each.project, each.share) for each in projects] == [("nlp", None)]
+    with pytest.raises(IntegrityError), empty.begin() as connection:
+        connection.execute(text("UPDATE projects SET share = -1"))
+    migrate.downgrade(empty, "0001")
+    with empty.connect() as connection:
+        assert connection.execute(text("SELECT project FROM projects")).all() == [("nlp",)]
 
 
 def test_upgrading_again_changes_nothing(engine: Engine) -> None:

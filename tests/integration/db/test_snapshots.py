@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from scheduler.job import Schedule
+from scheduler.job import Elasticity, Schedule
 from scheduler.network import Residual
 from scheduler.placement import Cut, Placement, Segment
+from scheduler.restart import is_restarting
 from scheduler.snapshot import Snapshot
 from service import nodes, placements
-from service.db.repositories import prices
+from service.db.repositories import access, prices
 from tests.control_world import ADMIN, START_S, World
 
 HOUR_S = 3600.0
@@ -111,6 +112,135 @@ async def test_unbounded_regions_are_unbounded(world: World) -> None:
     await world.cluster_of("eu-north")
     region = (await _snapshot(world)).cluster.regions["eu-north"]
     assert (region.uplink_bps, region.downlink_bps) == (math.inf, math.inf)
+
+
+async def test_a_job_that_keeps_its_stages_goes_on_with_those_its_checkpoint_has(world: World) -> None:
+    agents = await world.cluster_of("eu-north", slots=4)
+    kept, free = [
+        await world.submit(parallelism={"stages": "1..4"}, elasticity=elasticity)
+        for elasticity in ("restart", "resize")
+    ]
+    await world.plan()
+    await world.until_running(agents)
+    stages = sum(segment["stages"] for segment in (await world.allocation(kept)).placement["segments"])
+    for _ in range(2):
+        agents[0].exit(1)
+        await world.until_stopped(agents)
+        world.clock.advance(100)
+        snapshot = await _snapshot(world)
+        assert {job.spec.job_id: job.stages for job in snapshot.waiting}[kept] is None, "nothing is saved yet"
+        await world.plan()
+        await world.until_running(agents)
+    key = next(key for key in agents[0].alive() if agents[0].known[key].job_id == kept)
+    agents[0].checkpoint(2, key=key)
+    agents[0].exit(1)
+    await world.until_stopped(agents)
+    world.clock.advance(100)
+    waiting = {job.spec.job_id: job for job in (await _snapshot(world)).waiting}
+    assert waiting[kept].stages == stages
+    if free in waiting:
+        assert waiting[free].stages is None
+
+
+async def test_what_earlier_generations_cost_is_told_and_when_the_job_began_to_wait(world: World) -> None:
+    agents = await world.cluster_of("eu-north", slots=3)
+    await world.price("electricity", "eu-north", [(-HOUR_S, 0.5)])
+    job_id = await world.submit()
+    [waiting] = (await _snapshot(world)).waiting
+    assert (waiting.spent_usd, waiting.waits_since_s, waiting.generation) == (0.0, None, 1)
+    await world.plan()
+    await world.until_running(agents)
+    world.clock.advance(10 * HOUR_S)
+    [running] = (await _snapshot(world)).running
+    assert running.spent_usd == 0.0, "what this generation costs is not yet told"
+    agents[0].exit(1)
+    await world.until_stopped(agents)
+    ended_s = (await world.allocations(job_id))[0].ended_at_s
+    world.clock.advance(100)
+    [waiting] = (await _snapshot(world)).waiting
+    assert waiting.spent_usd == pytest.approx(3 * 0.005 * 10 * 0.5, rel=0.01)
+    assert waiting.waits_since_s == ended_s
+    await world.plan()
+    [running] = (await _snapshot(world)).running
+    assert running.spent_usd == waiting.spent_usd
+
+
+async def test_shares_are_those_of_projects_that_have_one_and_jobs_that_ended_are_remembered(
+    world: World,
+) -> None:
+    agents = await world.cluster_of("eu-north", slots=3)
+    ended = []
+    for number in range(3):
+        job_id = await world.submit(name=f"job-{number}", training={"steps": 1})
+        await world.plan()
+        await world.until_running(agents)
+        agents[0].step(1)
+        agents[0].exit(0)
+        await world.beats(agents)
+        world.clock.advance(1)
+        ended.append(job_id)
+    cancelled = await world.submit(name="cancelled", project="vision")
+    await world.cancel(cancelled)
+    await world.run(lambda session: access.change_share(session, "nlp", 2.0))
+    snapshot = await _snapshot(world)
+    assert [spec.job_id for spec in snapshot.recent] == [cancelled, *reversed(ended)]
+    assert snapshot.shares == {"nlp": 2.0}
+
+
+async def test_a_job_that_starts_has_made_no_progress_until_all_its_stages_are_up(world: World) -> None:
+    agents = await world.cluster_of("eu-north", "eu-west", slots=2)
+    await world.submit()
+    await world.plan()
+    for _ in range(3):
+        world.clock.advance(40)
+        now_s = world.clock.now()
+        [running] = (await _snapshot(world)).running
+        assert running.ready_s is not None
+        assert running.ready_s > now_s
+        assert is_restarting(running, now_s)
+    await world.until_running(agents)
+    [running] = (await _snapshot(world)).running
+    assert running.ready_s == (await world.allocation(running.spec.job_id)).running_at_s
+    assert not is_restarting(running, world.clock.now())
+
+
+async def test_a_running_job_may_be_moved_only_where_its_checkpoint_can_be_reached(world: World) -> None:
+    north, west, east = agents = await world.cluster_of("eu-north", "eu-west", "us-east", slots=3)
+    west.address, east.address = north.address, "10.9.9.9"
+    await world.beats(agents)
+    await east.join(gpus=3)
+    ids = [
+        await world.submit(placement={"regions": ["eu-north"]}),
+        await world.submit(placement={"regions": ["eu-*", "us-*"]}, name="anywhere"),
+        await world.submit(
+            checkpoint={"every_steps": 10, "uri": "s3://ckpt"},
+            run={"command": ["train"]},
+            elasticity="restart",
+        ),
+    ]
+    await world.plan()
+    running = {job.spec.job_id: job for job in (await _snapshot(world)).running}
+    assert set(running) == set(ids)
+    assert running[ids[0]].spec.placement.regions == ("eu-north",), "what the user says holds"
+    stands_in = running[ids[1]].allocation.placement.regions
+    reach = ("us-east",) if stands_in == ("us-east",) else ("eu-north", "eu-west")
+    assert running[ids[1]].spec.placement.regions == reach
+    assert running[ids[2]].spec.placement.regions == (), "a store can be reached from everywhere"
+
+
+async def test_what_leaves_a_node_that_takes_nothing_new_is_not_planned_with(world: World) -> None:
+    agents = await world.cluster_of("eu-north", "eu-west", slots=3)
+    job_id = await world.submit()
+    await world.plan()
+    await world.until_running(agents)
+    [region] = (await _snapshot(world)).running[0].allocation.placement.regions
+    await nodes.drain(world.services, ADMIN, f"node-{region}", None)
+    assert (await world.job(job_id)).state == "stopping"
+    snapshot = await _snapshot(world)
+    [running] = snapshot.running
+    assert (running.stopping, running.spec.elasticity) == (False, Elasticity.NONE)
+    for residual in (Residual.of(snapshot), Residual.after_stops(snapshot)):
+        assert residual.free_gpus((region, "cpu-slot")) == 0
 
 
 def _correct(session: Session, valid_from_s: float, known_at_s: float, value: float) -> None:

@@ -1,0 +1,17 @@
+"""The policy that decides in this service, as the settings name it."""
+
+from __future__ import annotations
+
+from scheduler.objective import Objective
+from scheduler.policies import PolicyConfig
+from service.settings import Settings
+
+
+def policy_of(settings: Settings) -> PolicyConfig:
+    """Raises InvalidValueError for a name that no policy has."""
+    return PolicyConfig(
+        name=settings.policy,
+        strict=settings.strict,
+        seed=settings.seed,
+        objective=Objective(settings.objective_weight_jct, settings.objective_cheapest_within),
+    )
