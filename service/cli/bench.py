@@ -25,10 +25,11 @@ from scheduler.bench.plan import GRIDS, Selection
 from scheduler.bench.report import REPORT, write_report
 from scheduler.bench.results import Results, Row
 from scheduler.bench.sources import Sources
-from scheduler.bench.study import OverProcesses, run_study
+from scheduler.bench.study import OverProcesses, Spread, run_study
 from scheduler.bench.worlds import Split
 from scheduler.errors import SchedulerError
 from service.cli.exits import CommandError, Exit
+from service.cli.extras import lacking
 from service.cli.output import Format, Output, emit, error_console, heading, table
 
 DATA = "BACE_DATA_DIR"
@@ -57,6 +58,12 @@ def bench(
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; by default one a core.")
     ] = None,
+    ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray", help="Spread the runs over the Ray cluster of RAY_ADDRESS, or a local one (extra: ray)."
+        ),
+    ] = False,
     data: Annotated[
         Path | None, typer.Option("--data", envvar=DATA, help="Folder of the real data.", show_default=False)
     ] = None,
@@ -74,9 +81,8 @@ def bench(
         results = Results(out)
         runs = selection.runs()
         with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:
-            rows = run_study(
-                runs, Sources(data), results, OverProcesses(processes or os.cpu_count() or 1), watch
-            )
+            spread = _over_ray(processes) if ray else OverProcesses(processes or os.cpu_count() or 1)
+            rows = run_study(runs, Sources(data), results, spread, watch)
     except SchedulerError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     write_report(rows, out)
@@ -85,6 +91,14 @@ def bench(
     emit(document, output, _tables)
     if failed:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _over_ray(cores: int | None) -> Spread:
+    try:
+        from scheduler.bench.over_ray import OverRay
+    except ModuleNotFoundError as error:
+        raise lacking(str(error.name), "ray") from None
+    return OverRay(cores)
 
 
 def _tables(document: dict[str, Any]) -> Iterator[RenderableType]:
