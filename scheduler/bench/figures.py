@@ -101,7 +101,7 @@ def _weighted_jct_s(ran: Sequence[JobRow], measured: Mapping[str, ReplayJob]) ->
 
 
 def _against_alone(world: World, ran: Sequence[JobRow], measured: Mapping[str, ReplayJob]) -> Figures:
-    cluster = world.scenario.cluster
+    cluster = world.cluster
     tenants = {job.spec.project for job in measured.values()}
     share = sum(pool.gpus for pool in cluster.pools.values()) / max(1, len(tenants))
     slowdowns: list[float] = []

@@ -23,7 +23,7 @@ _SHIFT_S: Final = 7 * 86400.0
 def bounds_of(world: World) -> Figures:
     """Over the measured jobs: mean JCT of each alone at its fastest and by the two forms of the capacity bound;
     electricity of each at its cheapest, begun at once and in the cheapest hour of the next week."""
-    jobs, cluster = world.measured, world.scenario.cluster
+    jobs, cluster = world.measured, world.cluster
     options = [options_of(job, cluster) for job in jobs]
     gpus = sum(pool.gpus for pool in cluster.pools.values())
     if len(jobs) <= _FEW:

@@ -109,7 +109,7 @@ class PaperCell:
         }
         cluster = paper_cluster(pools, self.gpus, links)
         jobs = drawn_jobs(self.split, draw, self.jobs, self.arrivals, self.conduct)
-        return World(paper_scenario(f"{self.grid} {self.name}", cluster, self.conduct), jobs)
+        return World(paper_scenario(f"{self.grid} {self.name}", cluster, self.conduct, draw), jobs)
 
 
 def paper_cells(split: Split) -> tuple[PaperCell, ...]:
@@ -155,7 +155,7 @@ def paper_cluster(pools: Mapping[str, int], scale: float, links: Mapping[LinkKey
     )
 
 
-def paper_scenario(name: str, cluster: Cluster, conduct: Conduct) -> Scenario:
+def paper_scenario(name: str, cluster: Cluster, conduct: Conduct, draw: int) -> Scenario:
     """A scenario of static prices. It names no jobs: they are drawn beside it."""
     return Scenario(
         name=name,
@@ -166,6 +166,7 @@ def paper_scenario(name: str, cluster: Cluster, conduct: Conduct) -> Scenario:
         price_sources=dict.fromkeys(cluster.regions, "static"),
         jobs=(),
         training=TrainingDefaultsSection(schedule=conduct.schedule, recompute=Recompute.FULL),
+        truth=conduct.truth(draw),
         scale=ScaleSection(),
     )
 

@@ -104,6 +104,7 @@ class RealCell:
             cluster=_permuted(cluster, permutation),
             electricity={name: _repeated(series) for name, series in scenario.electricity.items()},
             training=scenario.training.model_copy(update={"schedule": self.conduct.schedule}),
+            truth=self.conduct.truth(draw),
             faults=_faults(sources, draw) if self.faults else None,
         )
         if self.workload == "philly":

@@ -58,7 +58,7 @@ class WanCell:
         }
         cluster = paper_cluster(pools, self.gpus, links)
         jobs = drawn_jobs(self.split, draw, self.jobs, self.arrivals, self.conduct)
-        return World(paper_scenario(f"{self.grid} {self.name}", cluster, self.conduct), jobs)
+        return World(paper_scenario(f"{self.grid} {self.name}", cluster, self.conduct, draw), jobs)
 
 
 def wan_cells(split: Split) -> tuple[WanCell, ...]:

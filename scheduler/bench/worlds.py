@@ -12,9 +12,12 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from scheduler.bench.sources import Sources
+from scheduler.cluster import Cluster
 from scheduler.job import Elasticity, Schedule
 from scheduler.replay.jobs import ReplayJob, with_estimate
+from scheduler.replay.truth import Truth
 from scheduler.spec.scenario import Scenario
+from scheduler.spec.scenario_document import StragglersSection, TruthSection
 
 
 class Split(StrEnum):
@@ -29,17 +32,24 @@ class Split(StrEnum):
         return list(Split).index(self)
 
 
+_SLOWDOWN: Final = 1.5
+
+
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How the jobs of a cell train, what may be done to them, and how well they know their own length.
+    """How the jobs of a cell train, what may be done to them, and how well they and the policies know the world.
 
-    A job declares its actual steps × `bias` × log-normal(0, `sigma`).
+    A job declares its actual steps × `bias` × log-normal(0, `sigma`). GPUs keep up `mfu` times what policies believe,
+    links carry `carried` times what was granted, and of all generations the part `stragglers` takes half as long again.
     """
 
     schedule: Schedule = Schedule.SLACK_1F1B
     elasticity: Elasticity = Elasticity.RESIZE
     sigma: float = 0.5
     bias: float = 1.0
+    mfu: float = 1.0
+    carried: float = 1.0
+    stragglers: float = 0.0
 
     @property
     def name(self) -> str:
@@ -49,8 +59,18 @@ class Conduct:
             (self.elasticity is not USUAL.elasticity, f"elasticity-{self.elasticity.value}"),
             (self.sigma != USUAL.sigma, f"sigma{self.sigma:g}"),
             (self.bias != USUAL.bias, f"bias{self.bias:g}"),
+            (self.mfu != USUAL.mfu, f"mfu{self.mfu:g}"),
+            (self.carried != USUAL.carried, f"carried{self.carried:g}"),
+            (self.stragglers != USUAL.stragglers, f"stragglers{self.stragglers:g}"),
         )
         return "".join(f" {text}" for differs, text in told if differs)
+
+    def truth(self, seed: int) -> TruthSection:
+        """Where the world differs from what policies believe; the seed draws who straggles."""
+        straggling = None
+        if self.stragglers:
+            straggling = StragglersSection(share=self.stragglers, slowdown=_SLOWDOWN, seed=seed)
+        return TruthSection(mfu=self.mfu, bandwidth=self.carried, stragglers=straggling)
 
     def declared(self, job: ReplayJob, seed: int) -> ReplayJob:
         """The job with what it declares drawn around what it does."""
@@ -79,6 +99,11 @@ class World:
     scenario: Scenario
     jobs: tuple[ReplayJob, ...]
     measured_from_s: float = 0.0
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as it is, whatever policies believe."""
+        return Truth(self.scenario.cluster, self.scenario.truth).cluster
 
     @property
     def measured(self) -> tuple[ReplayJob, ...]:

@@ -34,6 +34,11 @@ class Truth:
             }
             self._cluster = replace(cluster, gpu_types=types)
 
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as it is."""
+        return self._cluster
+
     def pace(self, spec: JobSpec, generation: int, placement: Placement) -> Pace:
         """Of a generation of a job, in the window that it was given.
 

@@ -21,7 +21,7 @@ DEAR, CHEAP = "eu-west-1", "us-east-2"
 
 
 def _scenario() -> Scenario:
-    return paper_scenario("two", paper_cluster({DEAR: 16, CHEAP: 16}, 1.0, {}), USUAL)
+    return paper_scenario("two", paper_cluster({DEAR: 16, CHEAP: 16}, 1.0, {}), USUAL, draw=0)
 
 
 def _job(submit_s: float) -> ReplayJob:

@@ -21,7 +21,7 @@ from scheduler.bench.sources import Sources
 from scheduler.bench.standing import against_base, cells_of, groups_of, usd_per_job_hour_saved
 from scheduler.bench.study import OverProcesses, run_study
 from scheduler.bench.wan import WanCell
-from scheduler.bench.worlds import Split
+from scheduler.bench.worlds import USUAL, Split
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.replay.engine import replay
 
@@ -95,6 +95,20 @@ def test_no_policy_is_below_the_bounds(
         assert _told(bounds["electricity_at_once_usd"]) <= _told(figures["electricity_usd"])
         if all(row.generations == 1 for row in result.jobs):
             assert _told(bounds["jct_moldable_s"]) <= _told(figures["jct_mean_s"])
+        assert _told(figures["slowdown_mean"]) >= 1.0
+
+
+def test_a_world_that_is_faster_than_policies_believe_has_bounds_of_its_own(sources: Sources) -> None:
+    conduct = replace(USUAL, mfu=1.2, carried=0.7, stragglers=0.5)
+    told = WanCell(Split.TUNING, 8, "all").world(0, sources)
+    world = WanCell(Split.TUNING, 8, "all", conduct=conduct).world(0, sources)
+    assert world.jobs == told.jobs
+    assert world.scenario.cluster == told.scenario.cluster
+    alone_s = _told(bounds_of(world)["jct_alone_s"])
+    assert alone_s < _told(bounds_of(told)["jct_alone_s"])
+    for policy in ("lcf", "horizon"):
+        figures = figures_of(world, replay(world.scenario, world.jobs, PolicyConfig(name=policy)))
+        assert _told(figures["jct_mean_s"]) >= alone_s
         assert _told(figures["slowdown_mean"]) >= 1.0
 
 
