@@ -21,8 +21,10 @@ from scheduler.snapshot import Snapshot, WaitingJob
 from service import job_input
 from service.access import Principal
 from service.db.repositories import cluster
+from service.displacement import Displaced, displaced
 from service.job_views import EnergyView, SpentView
 from service.policy import policy_of
+from service.promises import starting_at_once
 from service.services import Services
 from service.tenancy import hide_in, hider
 
@@ -57,6 +59,9 @@ class DryRun:
     queue_length: int
     reasons: tuple[Reason, ...]
     why: str | None
+    at_once: bool
+    """Whether what it needs is free now; else jobs that stop have to leave it first."""
+    displaces: tuple[Displaced, ...]
     estimate: Estimate | None
     job: dict[str, Any]
 
@@ -77,7 +82,7 @@ class _Meter:
 
 
 async def plan(services: Services, principal: Principal, document: dict[str, Any]) -> DryRun:
-    """What would be decided about this job of the caller's now, behind those that wait already.
+    """What would be decided about this job of the caller's now, and what that would do to others.
 
     Raises InvalidInputError or ForbiddenError as a submission would.
     """
@@ -94,17 +99,23 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
     job = WaitingJob(spec, remaining_steps=parsed.training.steps)
     with_job = replace(snapshot, waiting=(*snapshot.waiting, job))
     config = policy_of(services.settings)
-    decisions = (await services.compute.run(lambda: decide(with_job, config))).decisions
-    decision = next(found for found in decisions if found.job_id == DRY_JOB_ID)
+    made = await services.compute.run(lambda: decide(with_job, config))
+    decision = next(found for found in made.decisions if found.job_id == DRY_JOB_ID)
+    changed: tuple[Displaced, ...] = ()
+    if isinstance(decision, Start):
+        without = await services.compute.run(lambda: decide(snapshot, config))
+        changed = displaced(snapshot, made, without)
     hide = hider(snapshot, principal.scope)
     return DryRun(
         decision=decision,
         at_s=now_s,
         snapshot_version=snapshot.version,
         policy=config.name,
-        queue_length=sum(isinstance(found, Hold) for found in decisions),
+        queue_length=sum(isinstance(found, Hold) for found in made.decisions),
         reasons=hide_in(decision.reasons, hide) if isinstance(decision, Hold | Reject) else (),
         why=hide(decision.why) if isinstance(decision, Start) else None,
+        at_once=DRY_JOB_ID in starting_at_once(with_job, made),
+        displaces=tuple(replace(each, job_id=hide(each.job_id), why=hide(each.why)) for each in changed),
         estimate=estimate(snapshot, spec, decision) if isinstance(decision, Start) else None,
         job=parsed.completed(),
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.db.records import AllocationRecord, JobRecord, StepRecord
-from service.db.repositories import allocations, ledger, reports
+from service import causes
+from service.db.records import AllocationRecord, JobRecord, PromiseRecord, StepRecord
+from service.db.repositories import allocations, ledger, promises, reports
 from service.db.repositories.ledger import Spent
 from service.db.scope import EVERYTHING
 
@@ -34,6 +35,15 @@ class AllocationView:
 
     allocation: AllocationRecord
     job_name: str
+    chain: tuple[ChainPart, ...]
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseView:
+    """Where a job goes on once what it needs has been left, with its chain."""
+
+    promise: PromiseRecord
     chain: tuple[ChainPart, ...]
     gpus: int
 
@@ -81,6 +91,7 @@ class JobView:
 
     job: JobRecord
     allocations: tuple[AllocationView, ...]
+    promised: PromiseView | None
     measured_iteration_s: float | None
     first_loss: float | None
     last_loss: float | None
@@ -94,6 +105,20 @@ class JobView:
         """The allocation of the current or last generation."""
         return self.allocations[-1] if self.allocations else None
 
+    def stopped_by(self, cause: str) -> int:
+        """How many of its generations were stopped for that."""
+        return sum(view.allocation.stop_cause == cause for view in self.allocations)
+
+    @property
+    def preemptions(self) -> int:
+        """How often a plan made it wait again."""
+        return self.stopped_by(causes.PREEMPTED)
+
+    @property
+    def moves(self) -> int:
+        """How often a plan gave it another place."""
+        return self.stopped_by(causes.MOVED)
+
 
 def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> list[JobView]:
     """Views of jobs that the caller may see, in the same order."""
@@ -104,21 +129,35 @@ def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> l
     spent: dict[str, list[Spent]] = defaultdict(list)
     for entry in ledger.spent_by_jobs(session, ids):
         spent[entry.job_id].append(entry)
+    promised = promises.of_jobs(session, ids)
     return [
-        _view(session, record, generations[record.job_id], spent[record.job_id], now_s) for record in records
+        _view(
+            session,
+            record,
+            generations[record.job_id],
+            promised.get(record.job_id),
+            spent[record.job_id],
+            now_s,
+        )
+        for record in records
     ]
 
 
 def view_new_job(record: JobRecord) -> JobView:
     """The view of a job that has just been stored: nothing has happened to it yet."""
     energy, cost = _spent(())
-    return JobView(record, (), None, None, None, 0.0, None, energy, cost)
+    return JobView(record, (), None, None, None, None, 0.0, None, energy, cost)
 
 
 def view_allocation(allocation: AllocationRecord, job_name: str) -> AllocationView:
     """An allocation with its chain."""
     chain = chain_of(allocation.placement)
     return AllocationView(allocation, job_name, chain, sum(part.gpus for part in chain))
+
+
+def _promised(promise: PromiseRecord) -> PromiseView:
+    chain = chain_of(promise.placement)
+    return PromiseView(promise, chain, sum(part.gpus for part in chain))
 
 
 def chain_of(placement: dict[str, Any]) -> tuple[ChainPart, ...]:
@@ -143,6 +182,7 @@ def _view(
     session: Session,
     job: JobRecord,
     generations: Sequence[AllocationRecord],
+    promised: PromiseRecord | None,
     spent: Sequence[Spent],
     now_s: float,
 ) -> JobView:
@@ -158,6 +198,7 @@ def _view(
     return JobView(
         job=job,
         allocations=tuple(view_allocation(allocation, job.name) for allocation in generations),
+        promised=None if promised is None else _promised(promised),
         measured_iteration_s=measured_s,
         first_loss=first.loss if first else None,
         last_loss=newest.loss if newest else None,

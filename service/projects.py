@@ -1,4 +1,4 @@
-"""Projects: the tenants."""
+"""Projects: the tenants, and their shares."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from service import topics
 from service.access import Principal
-from service.db.repositories import access, events, jobs
+from service.db.repositories import access, events, jobs, leader
 from service.services import Services
 
 
@@ -18,6 +19,7 @@ class ProjectView:
 
     project: str
     created_at_s: float
+    share: float | None
     jobs: dict[str, int]
 
 
@@ -29,7 +31,7 @@ async def list_all(services: Services, principal: Principal) -> list[ProjectView
         for (project, state), count in jobs.count_by_state(session, principal.scope).items():
             counts[project][state] = count
         return [
-            ProjectView(record.project, record.created_at_s, counts[record.project])
+            ProjectView(record.project, record.created_at_s, record.share, counts[record.project])
             for record in access.projects(session, principal.scope)
         ]
 
@@ -53,4 +55,36 @@ async def create(services: Services, principal: Principal, project: str) -> Proj
             )
 
     await services.db.run(work)
+    return await _show(services, principal, project)
+
+
+async def put_share(
+    services: Services, principal: Principal, project: str, share: float | None
+) -> tuple[ProjectView, bool]:
+    """Gives a project a weight against the others (None: takes it away), and makes it if need be; whether it did."""
+    now_s = services.clock.now()
+
+    def work(session: Session) -> bool:
+        is_new = access.ensure_project(session, project, now_s)
+        if is_new or access.share(session, project) != share:
+            access.change_share(session, project, share)
+            leader.capacity_changed(session)
+            events.append(
+                session,
+                project=project,
+                at_s=now_s,
+                kind="project.created" if is_new else "project.changed",
+                object_kind="project",
+                object_id=project,
+                actor=principal.token_id,
+                data={"share": share},
+            )
+        return is_new
+
+    is_new = await services.db.run(work)
+    await services.bus.publish(topics.PLANNING)
+    return await _show(services, principal, project), is_new
+
+
+async def _show(services: Services, principal: Principal, project: str) -> ProjectView:
     return next(view for view in await list_all(services, principal) if view.project == project)

@@ -3,7 +3,7 @@
 A promise is judged as a start of its own by `check_plan`, on the world as it is now (what stopping jobs hold is held)
 and on the world as it will be once they have left. Promises have their rights in order: what an earlier one needs is
 not there for a later one, even before the earlier one begins. So none waits longer than for the jobs that were
-stopping when it was made.
+stopping when it was made. Of one plan, starts come before moves.
 """
 
 from __future__ import annotations
@@ -77,9 +77,8 @@ def starting_at_once(snapshot: Snapshot, plan: Plan) -> frozenset[str]:
     running = {job.spec.job_id: job for job in snapshot.running}
     taken = list(snapshot.promised)
     at_once = set()
-    for decision in plan.decisions:
-        if not isinstance(decision, Start | Move):
-            continue
+    decisions: tuple[Start | Move, ...] = (*plan.starts, *plan.moves)
+    for decision in decisions:
         job = waiting.get(decision.job_id) or running[decision.job_id]
         promise = Promise(job.spec, decision.placement, job.remaining_steps, 0, decision.transfers)
         begins = Pending(promise, snapshot.now_s, waits=isinstance(decision, Start))

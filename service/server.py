@@ -11,7 +11,6 @@ import uvicorn
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from scheduler.policies import PolicyConfig
 from service import logging, tokens
 from service.adapters.clock import SystemClock
 from service.db import migrate
@@ -19,6 +18,7 @@ from service.db.engine import Mode, make_engine
 from service.db.repositories import access
 from service.db.transaction import transact
 from service.errors import ConflictError, UnavailableError
+from service.policy import policy_of
 from service.settings import Settings
 from service.tokens import NewToken
 from service.wiring import Assembly, assemble
@@ -33,7 +33,7 @@ def serve(settings: Settings) -> None:
     Raises InvalidValueError for settings that cannot be meant, ConflictError where it would be unsafe or the database
     is not as this program needs it, UnavailableError where it cannot be reached.
     """
-    PolicyConfig(name=settings.policy)
+    policy_of(settings)
     logging.configure()
     settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly = assemble(settings)

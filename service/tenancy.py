@@ -14,7 +14,9 @@ OTHERS = "another project's job"
 
 def hider(snapshot: Snapshot, scope: Scope) -> Callable[[str], str]:
     """A function that takes the ids of jobs outside of the scope out of a text."""
-    specs = [*(job.spec for job in snapshot.waiting), *(job.spec for job in snapshot.running)]
+    specs = [job.spec for job in snapshot.waiting]
+    specs += [job.spec for job in snapshot.running]
+    specs += [promise.spec for promise in snapshot.promised]
     hidden = [spec.job_id for spec in specs if not scope.covers(spec.project)]
 
     def hide(text: str) -> str:

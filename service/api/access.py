@@ -52,6 +52,7 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("POST", "/v1/prices/import"): _ADMIN,
         ("GET", "/v1/projects"): _READ,
         ("POST", "/v1/projects"): _ADMIN,
+        ("PUT", "/v1/projects/{project}"): _ADMIN,
         ("GET", "/v1/tokens"): _ADMIN,
         ("POST", "/v1/tokens"): _ADMIN,
         ("POST", "/v1/tokens/{token_id}/revoke"): _ADMIN,

@@ -156,6 +156,22 @@ def tokens_table(tokens: list[Document]) -> Iterator[RenderableType]:
     )
 
 
+def projects_table(projects: list[Document]) -> Iterator[RenderableType]:
+    """The projects with their shares and jobs."""
+    yield table(
+        ["PROJECT", ">SHARE", "JOBS"],
+        [
+            [
+                project["project"],
+                None if project["share"] is None else f"{project['share']:g}",
+                ", ".join(f"{count} {state}" for state, count in sorted(project["jobs"].items())) or "none",
+            ]
+            for project in projects
+        ],
+        empty="No projects. A submission makes its project by itself.",
+    )
+
+
 def format_flops(rate: float) -> str:
     """`9.1 GFLOP/s`."""
     for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):

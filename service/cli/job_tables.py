@@ -50,6 +50,9 @@ def job_page(job: Document) -> Iterator[RenderableType]:
     if job["chain"]:
         yield heading("Chain")
         yield from chain_page(job["placement"], job["why"])
+    if job["promised"]:
+        yield heading("Goes on here when what it needs has been left")
+        yield from chain_page(job["promised"]["placement"], job["promised"]["why"])
     if job["reasons"]:
         yield heading("Why it is not running" if job["state"] in WAITING_STATES else "Reasons")
         yield from reasons_page(job["reasons"])
@@ -61,6 +64,7 @@ def job_page(job: Document) -> Iterator[RenderableType]:
     if job["allocations"]:
         yield heading("Generations")
         yield _generations(job["allocations"])
+        yield from _stops(job["allocations"])
 
 
 def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
@@ -80,6 +84,8 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     yield "loss", _losses(job)
     yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
     yield "retries", job["retries"] or None
+    yield "preempted", _times(job["preemptions"])
+    yield "moved", _times(job["moves"])
     yield "stopped because", job["stop_cause"]
     yield "checkpoint", job["checkpoint_uri"]
 
@@ -87,9 +93,13 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
 def plan_page(plan: Document) -> Iterator[RenderableType]:
     """A dry run: what would happen to the job now."""
     if plan["decision"] == "start":
-        yield Text.assemble(("Would start now", "bold green"), f"  (policy {printable(plan['policy'])})")
+        when = "Would start now" if plan["at_once"] else "Would start when room has been made"
+        yield Text.assemble((when, "bold green"), f"  (policy {printable(plan['policy'])})")
         yield from chain_page(plan["placement"], plan["why"])
         yield facts(_plan_facts(plan))
+        if plan["displaces"]:
+            yield heading("What it would do to other jobs")
+            yield _displaced(plan["displaces"])
     else:
         words = {"hold": ("Would wait", "bold yellow"), "reject": ("Could never run", "bold red")}[
             plan["decision"]
@@ -110,6 +120,16 @@ def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:
     yield "cost in all", _spent(plan["cost_usd"])
     yield "energy", f"{plan['energy_kwh']['total']:.4g} kWh" if plan["energy_kwh"] else None
     yield "no price known for", ", ".join(plan["unpriced_regions"])
+
+
+def _displaced(displaced: list[Document]) -> RenderableType:
+    return table(
+        ["JOB", "WOULD BE", "FROM", "TO", "WHY"],
+        [
+            [one["job_id"], one["effect"], one["from_chain"], one["to_chain"] or "the queue", one["why"]]
+            for one in displaced
+        ],
+    )
 
 
 def explanation_page(explanation: Document) -> Iterator[RenderableType]:
@@ -240,6 +260,14 @@ def _generations(allocations: list[Document]) -> RenderableType:
     )
 
 
+def _stops(allocations: list[Document]) -> Iterator[RenderableType]:
+    """Why each generation that was told to stop was."""
+    for allocation in allocations:
+        if allocation["stop_cause"]:
+            why = allocation["stop_why"] or allocation["stop_cause"]
+            yield printable(f"  {allocation['generation']}: {why}")
+
+
 def _spent_row(name: str, energy_kwh: float, spent: Document) -> list[object]:
     amounts = [format_usd(spent[kind]) for kind in ("electricity", "egress", "rent", "total")]
     return [name, f"{energy_kwh:.4g} kWh", *amounts]
@@ -250,6 +278,10 @@ def _spent(spent: Document | None) -> str | None:
         return None
     parts = [f"{kind} {format_usd(spent[kind])}" for kind in ("electricity", "egress", "rent") if spent[kind]]
     return format_usd(spent["total"]) + (f"  ({', '.join(parts)})" if parts else "")
+
+
+def _times(count: int) -> str | None:
+    return f"{count} time{'' if count == 1 else 's'}" if count else None
 
 
 def _losses(job: Document) -> str | None:

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from service.cli import cluster, doctor, jobs, operate, prices, processes, tokens
+from service.cli import cluster, doctor, jobs, operate, prices, processes, projects, tokens
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
 from service.cli.output import error_console, printable
@@ -127,6 +127,7 @@ for _name in LATE_COMMANDS:
     _stub(_name)
 doctor.register(app, CARE)
 operate.register(app, RUN, CARE)
+projects.register(app, CARE)
 tokens.register(app, CARE)
 
 if __name__ == "__main__":

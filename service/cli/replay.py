@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from scheduler.errors import SchedulerError
+from scheduler.objective import Objective
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.replay.compare import FIGURES, Compared
 from scheduler.replay.compare import compare as compare_results
@@ -22,6 +23,8 @@ from scheduler.spec.scenario import load_scenario
 from scheduler.units import format_duration, format_usd
 from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit, error_console, table
+
+DEFAULT = Objective()
 
 
 def replay(
@@ -35,6 +38,24 @@ def replay(
     strict: Annotated[
         bool, typer.Option("--strict", help="The job at the head of the queue blocks those behind it.")
     ] = False,
+    objective: Annotated[
+        float,
+        typer.Option(
+            "--objective",
+            min=0,
+            max=1,
+            help="Weight of time against cost, for horizon: 0 cheapest, 1 fastest.",
+        ),
+    ] = DEFAULT.weight_jct,
+    cheapest_within: Annotated[
+        float | None,
+        typer.Option(
+            "--cheapest-within",
+            min=0,
+            max=10,
+            help="For horizon: cheapest within this part of the fastest (0.05: 5 %).",
+        ),
+    ] = DEFAULT.cheapest_within,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -50,7 +71,8 @@ def replay(
     """
     names = list(POLICIES) if policy == "all" else [name.strip() for name in policy.split(",")]
     try:
-        configs = [PolicyConfig(name=name, strict=strict, seed=seed) for name in names]
+        goal = Objective(objective, cheapest_within)
+        configs = [PolicyConfig(name=name, strict=strict, seed=seed, objective=goal) for name in names]
         with _watching(names) as watch:
             summaries = run_policies(load_scenario(scenario), configs, out, watch, processes)
     except PricesEndError as error:

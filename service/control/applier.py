@@ -72,11 +72,7 @@ def prepare(snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str]) -> Pa
         starts=pack_starts(
             snapshot, [start for start in plan.starts if start.job_id in at_once], allocation_ids
         ),
-        promised=tuple(
-            decision
-            for decision in plan.decisions
-            if isinstance(decision, Move) or (isinstance(decision, Start) and decision.job_id not in at_once)
-        ),
+        promised=(*(start for start in plan.starts if start.job_id not in at_once), *plan.moves),
         preemptions=plan.preemptions,
         holds=tuple(decision for decision in plan.decisions if isinstance(decision, Hold)),
         rejects=tuple(decision for decision in plan.decisions if isinstance(decision, Reject)),

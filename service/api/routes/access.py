@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
 
 from service import projects, tokens
 from service.access import Role
 from service.api.access import Caller, Injected, Tokens
 from service.api.answers import REFUSALS
-from service.api.schemas.access import CreateProject, CreateToken, NewToken, Project, Token, WhoAmI
+from service.api.schemas.access import (
+    CreateProject,
+    CreateToken,
+    NewToken,
+    Project,
+    PutProject,
+    Token,
+    WhoAmI,
+)
 from service.api.schemas.base import Page, flat
 from service.api.strict_json import StrictRoute
 from service.tokens import TokenRequest
+
+ProjectPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute, responses=REFUSALS)
 
@@ -57,3 +69,13 @@ async def list_projects(services: Injected, principal: Caller) -> Page[Project]:
 async def create_project(services: Injected, principal: Caller, body: CreateProject) -> Project:
     """Make a project beforehand; one that is there stays as it is."""
     return Project.model_validate(await projects.create(services, principal, body.project))
+
+
+@router.put("/projects/{project}", response_model=Project, responses={201: {"model": Project}})
+async def put_project(
+    services: Injected, principal: Caller, response: Response, project: ProjectPath, body: PutProject
+) -> Project:
+    """Give a project its share of the cluster, for policies that keep shares; makes the project if need be."""
+    view, is_new = await projects.put_share(services, principal, project, body.share)
+    response.status_code = 201 if is_new else 200
+    return Project.model_validate(view)

@@ -18,6 +18,12 @@ TOKEN = {
     "expires_at_s": None,
     "revoked_at_s": None,
 }
+PROJECT = {
+    "project": "nlp",
+    "created_at_s": 1764460700.0,
+    "share": 2.0,
+    "jobs": {"running": 1, "queued": 4},
+}
 
 
 class Token(Answer):
@@ -58,12 +64,12 @@ class CreateToken(Body):
 class Project(Answer):
     """A tenant and how many of its jobs are in which state."""
 
-    model_config = example(
-        {"project": "nlp", "created_at_s": 1764460700.0, "jobs": {"running": 1, "queued": 4}}
-    )
+    model_config = example(PROJECT)
 
     project: str
     created_at_s: float
+    share: float | None
+    """Its weight against the other projects', for policies that keep shares; null: it has none."""
     jobs: dict[str, int]
 
 
@@ -73,6 +79,14 @@ class CreateProject(Body):
     model_config = body_example({"project": "nlp"})
 
     project: ProjectName
+
+
+class PutProject(Body):
+    """`share` is a weight against other projects, 0 or more; null takes it away."""
+
+    model_config = body_example({"share": 2.0})
+
+    share: Annotated[float, Field(ge=0, le=1e9)] | None
 
 
 class WhoAmI(Answer):

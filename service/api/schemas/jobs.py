@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, Self
 
 from service.api.schemas.base import Answer, example, flat
-from service.api.schemas.placements import ALLOCATION, CHAIN, PLACEMENT, Allocation, ChainPart, Placement
+from service.api.schemas.placements import (
+    ALLOCATION,
+    CHAIN,
+    PLACEMENT,
+    Allocation,
+    ChainPart,
+    Placement,
+    Promised,
+)
 from service.api.schemas.reasons import REASON, Reason
 from service.explanations import JobExplanation
 from service.job_views import JobView
@@ -51,6 +59,9 @@ JOB = {
     "cancel_requested": False,
     "generation": 1,
     "retries": 0,
+    "preemptions": 0,
+    "moves": 0,
+    "promised": None,
     "declared_steps": 120,
     "reported_steps": 37,
     "checkpoint_step": 30,
@@ -152,6 +163,12 @@ class Job(Answer):
     generation: int
     """Of its last allocation; 0 before the first."""
     retries: int
+    preemptions: int
+    """How often a plan made it wait again; no retry is spent on it."""
+    moves: int
+    """How often a plan gave it other stages or regions."""
+    promised: Promised | None
+    """Where it goes on; null unless that is decided and not free yet."""
     declared_steps: int
     reported_steps: int
     checkpoint_step: int
@@ -183,6 +200,9 @@ class Job(Answer):
             | flat(view)
             | {
                 "allocations": [Allocation.of(allocation) for allocation in view.allocations],
+                "promised": None if view.promised is None else Promised.of(view.promised),
+                "preemptions": view.preemptions,
+                "moves": view.moves,
                 "chain": last.chain if last else (),
                 "placement": last.allocation.placement if last else None,
                 "why": last.allocation.why if last else None,

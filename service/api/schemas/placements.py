@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from service.api.schemas.base import Answer, example, flat
-from service.job_views import AllocationView
+from service.job_views import AllocationView, PromiseView
 
 SEGMENT = {"region": "eu-west", "gpu_type": "cpu-slot", "stages": 2, "gpus_per_stage": 1}
 CUT = {"src": "eu-west", "dst": "eu-north", "bandwidth_bps": 1e9, "latency_s": 0.012}
@@ -35,6 +35,18 @@ ALLOCATION = {
     "created_at_s": 1764460800.0,
     "running_at_s": 1764460804.2,
     "ended_at_s": None,
+    "stop_cause": None,
+    "stop_why": None,
+}
+PROMISED = {
+    "kind": "move",
+    "generation": 2,
+    "placement": PLACEMENT,
+    "chain": CHAIN,
+    "gpus": 3,
+    "why": "3 stages of at most 6 over eu-west:2>eu-north:1: the least of its time and of its bill",
+    "predicted_iteration_s": 0.84,
+    "made_at_s": 1764460900.0,
 }
 
 
@@ -104,9 +116,37 @@ class Allocation(Answer):
     created_at_s: float
     running_at_s: float | None
     ended_at_s: float | None
+    stop_cause: str | None
+    """Why it was told to stop (`preempted` and `moved` by a plan, `drained`, `cancelled`, or a failure); null where
+    the job came to its own end."""
+    stop_why: str | None
+    """The same in a sentence, where a plan stopped it."""
 
     @classmethod
     def of(cls, view: AllocationView) -> Self:
         return cls.model_validate(
             flat(view.allocation, job_name=view.job_name, chain=view.chain, gpus=view.gpus)
         )
+
+
+class Promised(Answer):
+    """Where a job goes on as soon as jobs that are stopping have left what it needs: nobody else is given it.
+
+    `start`: it waited. `move`: it ran elsewhere, and has been stopped for this.
+    """
+
+    model_config = example(PROMISED)
+
+    kind: str
+    generation: int
+    """The one that will begin there."""
+    placement: Placement
+    chain: list[ChainPart]
+    gpus: int
+    why: str
+    predicted_iteration_s: float
+    made_at_s: float
+
+    @classmethod
+    def of(cls, view: PromiseView) -> Self:
+        return cls.model_validate(flat(view.promise, chain=view.chain, gpus=view.gpus))

@@ -12,6 +12,13 @@ from service.api.schemas.placements import CHAIN, PLACEMENT, ChainPart, Placemen
 from service.api.schemas.reasons import Reason
 from service.job_views import chain_of
 
+DISPLACED = {
+    "job_id": "job-01kb9wxxxxxxxxxxxxxxxxxxxx",
+    "effect": "moved",
+    "from_chain": "eu-west:4",
+    "to_chain": "us-east:4",
+    "why": "4 stages of at most 6 over us-east:4: the least of its time and of its bill",
+}
 PLAN = {
     "decision": "start",
     "at_s": 1764460795.1,
@@ -20,6 +27,8 @@ PLAN = {
     "position": None,
     "queue_length": 1,
     "reasons": [],
+    "at_once": True,
+    "displaces": [],
     "why": "eu-west is cheapest now; eu-north is joined by the widest link",
     "chain": CHAIN,
     "placement": PLACEMENT,
@@ -37,8 +46,23 @@ PLAN = {
 }
 
 
+class Displaced(Answer):
+    """A job that would be changed because of this one. `delayed`: it would start in this round otherwise."""
+
+    model_config = example(DISPLACED)
+
+    job_id: str
+    """That of another project is not told."""
+    effect: Literal["moved", "preempted", "delayed"]
+    from_chain: str | None
+    """Regions in pipeline order with their stages."""
+    to_chain: str | None
+    why: str
+
+
 class DryRun(Answer):
-    """`start`: it would start now, as told. `hold`: it would wait, for `reasons`. `reject`: it never could run.
+    """`start`: it would start, as told: now (`at_once`), or as soon as jobs that stop for it have left. `hold`: it
+    would wait, for `reasons`. `reject`: it never could run.
 
     Cost and finish hold if nothing else happens, at the prices known now (the last known one carried forward);
     regions without a known price are named, and count with 0.
@@ -54,6 +78,10 @@ class DryRun(Answer):
     """In the queue, if it would wait."""
     queue_length: int
     reasons: list[Reason]
+    at_once: bool
+    """Whether what it needs is free now."""
+    displaces: list[Displaced]
+    """What its start would do to other jobs."""
     why: str | None
     chain: list[ChainPart]
     placement: Placement | None
@@ -85,6 +113,8 @@ class DryRun(Answer):
                 "position": decision.position if isinstance(decision, Hold) else None,
                 "queue_length": run.queue_length,
                 "reasons": run.reasons,
+                "at_once": run.at_once,
+                "displaces": run.displaces,
                 "why": run.why,
                 "chain": () if placement is None else chain_of(placement),
                 "placement": placement,

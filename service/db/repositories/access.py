@@ -28,6 +28,10 @@ def change_share(session: Session, project: str, share: float | None) -> None:
     session.execute(update(ProjectRow).where(ProjectRow.project == project).values(share=share))
 
 
+def share(session: Session, project: str) -> float | None:
+    return session.scalar(select(ProjectRow.share).where(ProjectRow.project == project))
+
+
 def shares(session: Session) -> dict[str, float]:
     """Of the projects that have one."""
     found = session.execute(

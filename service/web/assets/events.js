@@ -27,7 +27,7 @@ function subject(event, names) {
 }
 
 function details(event) {
-  const { from, to, step, cause, reason } = event.data ?? {};
-  const text = [from && to ? `${from} → ${to}` : null, Number.isFinite(step) ? `step ${step}` : null, cause ?? reason ?? null].filter((part) => typeof part === "string");
+  const { from, to, step, cause, reason, chain, why } = event.data ?? {};
+  const text = [from && to ? `${from} → ${to}` : null, Number.isFinite(step) ? `step ${step}` : null, chain ?? null, cause ?? reason ?? null, why ?? null].filter((part) => typeof part === "string");
   return text.length ? h("span", { class: "faint" }, ` ${text.join(" · ")}`) : null;
 }

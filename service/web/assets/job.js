@@ -64,8 +64,8 @@ async function moreLog(page, path, options) {
 
 function frame(main) {
   const part = () => h("div", { class: "stack" });
-  const parts = { head: part(), chain: part(), loss: h("div", { class: "chart", "data-chart": "loss" }), time: h("div", { class: "chart", "data-chart": "step-time" }), spent: part(), history: part(), log: part() };
-  replace(main, parts.head, parts.chain,
+  const parts = { head: part(), chain: part(), promised: part(), loss: h("div", { class: "chart", "data-chart": "loss" }), time: h("div", { class: "chart", "data-chart": "step-time" }), spent: part(), history: part(), log: part() };
+  replace(main, parts.head, parts.chain, parts.promised,
     h("div", { class: "split" },
       panel("Loss", "by step, as it is reported", parts.loss),
       panel("Step time", "measured, against the prediction", parts.time)),
@@ -79,9 +79,12 @@ function draw(page, job, world) {
   replace(page.parts.chain, job.placement
     ? panel("Chain", `generation ${job.generation} · ${job.placement.schedule}`, pipeline(job.placement, world.regions), job.why ? h("p", { class: "why" }, h("b", null, "Why: "), job.why) : null)
     : null);
+  replace(page.parts.promised, job.promised
+    ? panel("Goes on here", `generation ${job.promised.generation} · when what it needs has been left`, pipeline(job.promised.placement, world.regions), h("p", { class: "why" }, h("b", null, "Why: "), job.promised.why))
+    : null);
   charts(page, job);
   replace(page.parts.spent, spent(job));
-  replace(page.parts.history, panel("Generations", null, gantt(spans(world, job.allocations), [...new Set(job.allocations.flatMap((one) => one.chain.map((part) => part.region)))], job.finished_at_s ?? world.now, { narrow: true })),
+  replace(page.parts.history, panel("Generations", null, gantt(spans(world, job.allocations), [...new Set(job.allocations.flatMap((one) => one.chain.map((part) => part.region)))], job.finished_at_s ?? world.now, { narrow: true }), stops(job)),
     panel("Events", null, eventList(world.events.filter((event) => event.object_id === job.job_id).slice(0, 12), world)));
   drawLog(page);
 }
@@ -142,6 +145,12 @@ function spent(job) {
     panel("Cost so far", aside, table([["Region"], ["Energy", "num"], ["Electricity", "num"], ["Egress", "num"], ["Rent", "num"], ["Total", "num"]], rows, { empty: "Nothing has been billed yet." })),
     cuts.length ? panel("Bandwidth held", "in each of the two directions", table([["Cut"], ["Granted", "num"]], cuts.map((cut) => ({ cells: [`${cut.src} ⇄ ${cut.dst}`, bandwidth(cut.bandwidth_bps)] })))) : null,
   ];
+}
+
+// Why generations were told to stop: by a plan in its own words, else the cause.
+function stops(job) {
+  const stopped = job.allocations.filter((one) => one.stop_cause);
+  return stopped.length ? h("ul", { class: "small soft", "data-list": "stops" }, stopped.map((one) => h("li", null, `generation ${one.generation}: ${one.stop_why ?? one.stop_cause}`))) : null;
 }
 
 function drawLog(page) {

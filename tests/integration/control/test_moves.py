@@ -217,7 +217,7 @@ async def test_a_fault_at_any_statement_of_a_plan_that_moves_leaves_nothing_behi
     plan = script.decide(snapshot, strict=False, seed=0)
     packed = world.scheduler._pack(snapshot, plan)
     assert [start.start.job_id for start in packed.starts] == [waits[0]]
-    assert [decision.job_id for decision in packed.promised] == [moved, waits[1]]
+    assert [decision.job_id for decision in packed.promised] == [waits[1], moved]
     await _fails_everywhere(world, _apply(world, packed))
     assert set(await world.promises()) == {moved, waits[1]}
 
@@ -229,7 +229,7 @@ async def test_a_fault_at_any_statement_of_a_plan_that_moves_leaves_nothing_behi
         [_pending(view, job_id) for job_id in pending],
         world.services.settings.promise_max_age_s,
     )
-    assert standing.beginning == (moved, waits[1])
+    assert standing.beginning == (waits[1], moved)
     begins = world.scheduler._pack_promises(view.snapshot, standing, pending)
     await _fails_everywhere(world, lambda session: applier.begin_promised(session, begins, _grounds(world)))
     assert await world.promises() == {}
