@@ -13,11 +13,11 @@ class HorizonConfig:
     doubling all completion times (both at an equal weight of time and cost), `egress_weight` the same for egress.
     """
 
-    electricity_weight: float = 0.5
-    egress_weight: float = 0.1
-    idle_part: float = 0.15
+    electricity_weight: float = 6.0
+    egress_weight: float = 3.0
+    idle_part: float = 0.03
     """Part of these weights that holds while the cluster is idle."""
-    full_pressure: float = 0.6
+    full_pressure: float = 0.5
     """Part of the GPUs that is held or asked for from which on they hold whole."""
     estimate_sigma: float = 0.5
     """How far declared steps are from the truth: σ of the logarithm of their ratio."""
@@ -42,7 +42,7 @@ class HorizonConfig:
     """… and by this many of its restarts."""
     search_nodes: int = 4000
     """Nodes that one search for a chain may visit."""
-    rollout_jobs: int = 0
+    rollout_jobs: int = 30
     """Up to so many jobs the portfolio is played out; with more, the main way decides alone."""
     rollout_events: int = 60
     """Ends of jobs that a rollout looks ahead."""

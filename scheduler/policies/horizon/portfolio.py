@@ -41,6 +41,13 @@ def elastic(board: Board) -> None:
         start_waiting(board)
 
 
+def elastic_later(board: Board) -> None:
+    """What the elastic way is taken to do at later ends: it starts who waits; only then the others grow."""
+    start_waiting(board)
+    if board.config.resizes and len(board.seats) == len(board.works):
+        improve_running(board)
+
+
 def as_bace(board: Board) -> None:
     """BACE-Pipe's own decision for the jobs that wait; running jobs stay where they are."""
     waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
@@ -68,15 +75,12 @@ def as_bace(board: Board) -> None:
 
 def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
     """The portfolio, the main way first."""
-    yield Way("elastic", config, weights, elastic, elastic)
+    yield Way("elastic", config, weights, elastic, elastic_later)
     yield Way("bace", config, weights, as_bace, as_bace)
-    cheaper = replace(weights, electricity_s=2 * weights.electricity_s, egress_s=2 * weights.egress_s)
-    faster = Weights(weights.gpu_s / 2, weights.electricity_s * 0.3, weights.egress_s * 0.3)
-    yield Way("wide", config, faster, elastic, elastic)
-    yield Way("thrifty", config, cheaper, elastic, elastic)
-    yield Way("narrow", config, replace(weights, gpu_s=2 * weights.gpu_s), elastic, elastic)
-    calm = replace(config, resizes=False, ejects=False)
-    yield Way("calm", calm, weights, elastic, elastic)
+    for name, part, crowding in (("quicker", 0.3, 1.0), ("quickest", 0.1, 0.5)):
+        lighter = Weights(crowding * weights.gpu_s, part * weights.electricity_s, part * weights.egress_s)
+        yield Way(name, config, lighter, elastic, elastic_later)
+    yield Way("narrow", config, replace(weights, gpu_s=2 * weights.gpu_s), elastic, elastic_later)
 
 
 def best_way(board: Board) -> Board:
@@ -90,8 +94,11 @@ def best_way(board: Board) -> Board:
         played = play(first.clone(), way.later, config.rollout_events)
         tried.append((way, first, played))
     reference = next(outcome for way, _, outcome in tried if way.name == "bace")
-    within = [each for each in tried if each[2].jct_s <= config.rollout_guard * reference.jct_s]
-    _, first, _ = min(within or tried, key=lambda each: each[2].score_s(weights))
+    for guard in (config.rollout_guard, 1.0):
+        within = [each for each in tried if each[2].jct_s <= guard * reference.jct_s]
+        if within:
+            break
+    _, first, _ = min(within, key=lambda each: each[2].score_s(weights))
     first.config, first.weights = config, weights
     return first
 
