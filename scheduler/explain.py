@@ -1,13 +1,15 @@
 """Why a job waits, region by region, and what would let it start.
 
 Everything under `would_start` has been tried: the policy finds a place for the job once that one thing is so and
-nothing else changes (jobs before it in the queue may still take what becomes free).
+nothing else changes (jobs before it in the queue may still take what becomes free). A policy that goes down a queue is
+asked for that place; one that decides over all jobs at once is asked for a whole plan, with this job alone waiting and
+everything that it has just decided for the others done.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.cluster import Cluster
@@ -16,20 +18,21 @@ from scheduler.evaluate import evaluate
 from scheduler.job import JobSpec, PlacementRule, Recompute
 from scheduler.network import Residual
 from scheduler.options import Demand, Demands
-from scheduler.placement import Cut
-from scheduler.plan import Hold, Reject, Start, Verdict
-from scheduler.policies import POLICIES, PolicyConfig
-from scheduler.policies.horizon.policy import HorizonPolicy
-from scheduler.policies.proposal import Proposal, plural
+from scheduler.placement import Cut, Placement
+from scheduler.plan import Hold, Move, Plan, Reject, Start, Verdict
+from scheduler.policies import POLICIES, PolicyConfig, decide
+from scheduler.policies.proposal import plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.verdicts import lack_of_bandwidth, narrow_links
 from scheduler.policies.world import World
 from scheduler.reasons import Reason, ReasonCode
-from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
+from scheduler.snapshot import Promise, RunningJob, Snapshot, WaitingJob
 from scheduler.units import format_bandwidth, format_duration
 
 MOST_ENDS = 8
 """How many ends of running jobs, soonest first, are looked at together."""
+MOST_DECISIONS = 10
+"""How many whole plans one explanation may ask for beyond the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,46 +67,153 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A job and the world in which it is tried again with something changed."""
+    """A job and the world in which a queueing policy tries it again with something changed."""
 
     policy: QueuePolicy
     job: WaitingJob
     demand: Demand
     world: World
+    running: tuple[RunningJob, ...]
+    """Jobs whose end would free something."""
 
-    def tried_as(self, spec: JobSpec, avoid_regions: frozenset[str] | None = None) -> Proposal | None:
-        """What the policy would do with the same job under another specification."""
-        avoid = self.job.avoid_regions if avoid_regions is None else avoid_regions
-        job = replace(self.job, spec=spec, avoid_regions=avoid)
+    def as_another(self, job: WaitingJob) -> Placement | None:
+        """Where the job would start under another specification."""
         demand = Demands(self.world.residual.topology).of(job, as_named=self.policy.as_named)
-        return self.policy.place(demand, self.world)
+        return self._placed(demand, self.world.residual)
 
-    def fits_with(self, residual: Residual) -> bool:
-        """Whether it would start on another residual."""
-        return self.policy.place(self.demand, self.world.with_residual(residual)) is not None
+    def once_ended(self, jobs: Sequence[RunningJob]) -> Placement | None:
+        """Where it would start if these had ended."""
+        residual = self.world.residual.clone()
+        for job in jobs:
+            residual.give_back(job.allocation.placement, job.transfers)
+        return self._placed(self.demand, residual)
+
+    def with_more(self, cut: Cut) -> Placement | None:
+        """Where it would start with so much more bandwidth between two regions."""
+        return self._placed(self.demand, self.world.residual.widened([cut]))
+
+    def when_empty(self) -> Tries:
+        """The same with nothing running, as long as it may be refused for good."""
+        return replace(self, world=self.world.with_residual(Residual.empty(self.world.cluster)))
+
+    def _placed(self, demand: Demand, residual: Residual) -> Placement | None:
+        proposal = self.policy.place(demand, self.world.with_residual(residual))
+        return None if proposal is None else proposal.evaluation.placement
+
+
+@dataclass(slots=True)
+class _PlanCase:
+    """The same for a policy that decides over all jobs at once.
+
+    `after` is the world once everything is done that it has just decided for others, with this job alone waiting.
+    What cannot work by `likely`, a queueing policy, is not put to it: a plan takes long.
+    """
+
+    likely: _Case
+    after: Snapshot
+    config: PolicyConfig
+    decisions_left: int = MOST_DECISIONS
+
+    @property
+    def running(self) -> tuple[RunningJob, ...]:
+        return tuple(job for job in self.after.running if not job.stopping)
+
+    def as_another(self, job: WaitingJob) -> Placement | None:
+        return self._placed(replace(self.after, waiting=(job,)))
+
+    def once_ended(self, jobs: Sequence[RunningJob]) -> Placement | None:
+        if self.likely.once_ended(jobs) is None:
+            return None
+        ended = {job.spec.job_id for job in jobs}
+        running = (
+            replace(job, stopping=job.stopping or job.spec.job_id in ended) for job in self.after.running
+        )
+        return self._placed(replace(self.after, running=tuple(running)))
+
+    def with_more(self, cut: Cut) -> Placement | None:
+        if self.likely.with_more(cut) is None:
+            return None
+        return self._placed(replace(self.after, cluster=_widened(self.after.cluster, cut)))
+
+    def when_empty(self) -> Tries:
+        # Without nodes the counts of the pools bind: all of their GPUs are free.
+        cluster = replace(self.after.cluster, nodes=())
+        return replace(self, after=replace(self.after, cluster=cluster, running=(), promised=()))
+
+    def _placed(self, world: Snapshot) -> Placement | None:
+        if not self.decisions_left:
+            return None
+        self.decisions_left -= 1
+        starts = decide(world, self.config).starts
+        return starts[0].placement if starts else None
+
+
+Tries = _Case | _PlanCase
 
 
 def explain(snapshot: Snapshot, config: PolicyConfig, job_id: str) -> Explanation:
     """Explains one waiting job of a snapshot under a policy. Raises InvalidValueError if no such job waits."""
+    if all(job.spec.job_id != job_id for job in snapshot.waiting):
+        raise InvalidValueError("job_id", job_id, "a job that waits in this snapshot")
     policy = POLICIES[config.name]
-    if isinstance(policy, HorizonPolicy):
-        policy = policy.verdicts
+    if isinstance(policy, QueuePolicy):
+        return _by_queue(snapshot, policy, config, job_id)
+    return _by_plan(snapshot, policy.verdicts, config, job_id)
+
+
+def _by_queue(snapshot: Snapshot, policy: QueuePolicy, config: PolicyConfig, job_id: str) -> Explanation:
+    """The job at its turn in the queue, on what those before it have left."""
     round_ = QueueRound.of(policy, snapshot, strict=config.strict, seed=config.seed)
-    found: tuple[_Case, Verdict] | None = None
+    found: list[tuple[_Case, Verdict]] = []
     for job, demand in round_.queue:
         mine = job.spec.job_id == job_id
         world = round_.world.with_residual(round_.world.residual.clone()) if mine else round_.world
         decision = round_.decide(job, demand)
         if mine:
-            found = (_Case(policy, job, demand, world), decision)
-    if found is None:
-        raise InvalidValueError("job_id", job_id, "a job that waits in this snapshot")
-    case, decision = found
-    fixes, blocking = _fixes(case, decision, snapshot, round_.head)
+            found.append((_Case(policy, job, demand, world, snapshot.running), decision))
+    ((case, decision),) = found
+    return _explanation(case, case, decision, round_.held, round_.head)
+
+
+def _by_plan(snapshot: Snapshot, verdicts: QueuePolicy, config: PolicyConfig, job_id: str) -> Explanation:
+    """The job's decision in a whole plan, and what another plan would have to find for it to start."""
+    plan = decide(snapshot, config)
+    decision = next(each for each in plan.decisions if each.job_id == job_id)
+    (job,) = [each for each in snapshot.waiting if each.spec.job_id == job_id]
+    after = _after(snapshot, plan, job)
+    residual = Residual.after_stops(after)
+    demand = Demands(residual.topology).of(job)
+    case = _Case(verdicts, job, demand, World.of(snapshot, residual, config.seed), ())
+    held = sum(isinstance(each, Hold) for each in plan.decisions)
+    if not isinstance(decision, Start | Hold | Reject):
+        raise InvalidValueError("plan", type(decision).__name__, "a decision for a job that waits")
+    return _explanation(case, _PlanCase(case, after, config), decision, held, None)
+
+
+def _after(snapshot: Snapshot, plan: Plan, job: WaitingJob) -> Snapshot:
+    """The world when the plan is on its way: what it stops stops, what it gives away is promised; this job waits."""
+    leaving = {each.job_id for each in plan.preemptions} | {each.job_id for each in plan.moves}
+    steps = {each.spec.job_id: (each.spec, each.remaining_steps) for each in snapshot.waiting}
+    steps |= {each.spec.job_id: (each.spec, each.remaining_steps) for each in snapshot.running}
+    given: tuple[Start | Move, ...] = (*plan.starts, *plan.moves)
+    promised = [
+        Promise(spec, each.placement, remaining, 0, each.transfers)
+        for each in given
+        for spec, remaining in (steps[each.job_id],)
+        if each.job_id != job.spec.job_id
+    ]
+    running = (
+        replace(each, stopping=each.stopping or each.spec.job_id in leaving) for each in snapshot.running
+    )
+    return replace(snapshot, waiting=(job,), running=tuple(running), promised=(*snapshot.promised, *promised))
+
+
+def _explanation(case: _Case, tries: Tries, decision: Verdict, held: int, head: str | None) -> Explanation:
+    fixes, blocking = _fixes(case, tries, decision, head)
     return Explanation(
-        job_id=job_id,
+        job_id=case.job.spec.job_id,
         position=decision.position if isinstance(decision, Hold) else 0,
-        queue_length=round_.held,
+        queue_length=held,
         reasons=() if isinstance(decision, Start) else decision.reasons,
         regions=tuple(_verdict(case, region) for region in case.world.residual.topology.regions),
         would_start=fixes,
@@ -140,47 +250,46 @@ def _verdict(case: _Case, region: str) -> RegionVerdict:
 
 
 def _fixes(
-    case: _Case, decision: Verdict, snapshot: Snapshot, head: str | None
+    case: _Case, tries: Tries, decision: Verdict, head: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(what would let the job start, nearest first; the running jobs whose end would)."""
     match decision:
         case Start():
             return ("it starts in this round",), ()
         case Reject():
-            empty = case.world.with_residual(Residual.empty(snapshot.cluster))
-            return tuple(_changes(replace(case, world=empty))), ()
+            return tuple(_changes(case.job, tries.when_empty())), ()
         case Hold(reasons=reasons):
             if reasons[0].code is ReasonCode.BLOCKED_BY_HEAD:
                 return (f"once {head}, the head of the queue, has started or left (strict order)",), ()
             if reasons[0].code is ReasonCode.NO_CAPACITY_YET:
                 return ("once a node with GPUs joins",), ()
-            blocking = _blocking(case, snapshot)
+            if isinstance(tries, _PlanCase) and tries.as_another(case.job) is not None:
+                return ("once those before it in the queue have started or left",), ()
+            blocking = _blocking(tries, case.world.cluster)
             fixes = [_when_ended(blocking)] if blocking else []
-            fixes += [*_wider_link(case), *_changes(case)]
+            fixes += [*_wider_link(case, tries), *_changes(case.job, tries)]
             return tuple(fixes), tuple(job.spec.job_id for _, job in blocking)
 
 
-def _blocking(case: _Case, snapshot: Snapshot) -> list[tuple[float, RunningJob]]:
+def _blocking(tries: Tries, cluster: Cluster) -> list[tuple[float, RunningJob]]:
     """The soonest single end that makes room; if none does, the fewest first ends that do together."""
     ends = sorted(
-        ((_left_s(job, snapshot.cluster), job) for job in snapshot.running),
+        ((_left_s(job, cluster), job) for job in tries.running),
         key=lambda each: (each[0], each[1].spec.job_id),
     )
     for end in ends:
-        residual = case.world.residual.clone()
-        residual.give_back(end[1].allocation.placement)
-        if case.fits_with(residual):
+        if tries.once_ended([end[1]]) is not None:
             return [end]
-    residual = case.world.residual.clone()
-    for number, (_, job) in enumerate(ends[:MOST_ENDS], 1):
-        residual.give_back(job.allocation.placement)
-        if case.fits_with(residual):
+    for number in range(2, min(len(ends), MOST_ENDS) + 1):
+        if tries.once_ended([job for _, job in ends[:number]]) is not None:
             return ends[:number]
     return []
 
 
 def _left_s(job: RunningJob, cluster: Cluster) -> float:
     """Seconds until a running job has done the steps it declared; infinite if its GPU type is gone."""
+    if job.stopping:
+        return 0.0
     placement = job.allocation.placement
     if any(segment.gpu_type not in cluster.gpu_types for segment in placement.segments):
         return math.inf
@@ -197,7 +306,7 @@ def _when_ended(blocking: list[tuple[float, RunningJob]]) -> str:
     return f"when {', '.join(names[:-1])} and {names[-1]} have ended{when}"
 
 
-def _wider_link(case: _Case) -> Iterator[str]:
+def _wider_link(case: _Case, tries: Tries) -> Iterator[str]:
     """The one pair of regions between which a little more bandwidth is enough."""
     if not case.policy.crosses_regions:
         return
@@ -209,31 +318,51 @@ def _wider_link(case: _Case) -> Iterator[str]:
             a, b = lack.link
             missing = need - (lack.available or 0.0)
             latency_s = case.world.residual.topology.pair_latency_s[a, b]
-            if case.fits_with(case.world.residual.widened([Cut(a, b, missing, latency_s)])):
+            if tries.with_more(Cut(a, b, missing, latency_s)) is not None:
                 yield f"with {format_bandwidth(missing)} more between {a} and {b}: {lack.detail}"
                 return
 
 
-def _changes(case: _Case) -> Iterator[str]:
+def _changes(job: WaitingJob, tries: Tries) -> Iterator[str]:
     """What the user could change in the job itself."""
-    spec = case.job.spec
+    spec = job.spec
     parallelism = spec.parallelism
     if parallelism.stages_min is not None or parallelism.stages_max is not None:
         free = replace(parallelism, stages_min=None, stages_max=None)
-        proposal = case.tried_as(replace(spec, parallelism=free))
-        if proposal is not None:
-            stages = proposal.evaluation.placement.stages
-            yield f"with parallelism.stages: {stages} (now {_bounds(spec)})"
+        placement = tries.as_another(replace(job, spec=replace(spec, parallelism=free)))
+        if placement is not None:
+            yield f"with parallelism.stages: {placement.stages} (now {_bounds(spec)})"
     if spec.training.recompute is not Recompute.FULL and spec.profile is None:
-        proposal = case.tried_as(replace(spec, training=replace(spec.training, recompute=Recompute.FULL)))
-        if proposal is not None:
-            count = plural(proposal.evaluation.placement.stages, "stage")
+        less = replace(spec.training, recompute=Recompute.FULL)
+        placement = tries.as_another(replace(job, spec=replace(spec, training=less)))
+        if placement is not None:
+            count = plural(placement.stages, "stage")
             yield f"with training.recompute: full, which takes less memory ({count})"
-    if spec.placement != PlacementRule() or case.job.avoid_regions:
-        proposal = case.tried_as(replace(spec, placement=PlacementRule()), avoid_regions=frozenset())
-        if proposal is not None:
-            chain = proposal.evaluation.placement.describe()
-            yield f"if its placement rule and cool-down let it use {chain}"
+    if spec.placement != PlacementRule() or job.avoid_regions:
+        anywhere = replace(job, spec=replace(spec, placement=PlacementRule()), avoid_regions=frozenset())
+        placement = tries.as_another(anywhere)
+        if placement is not None:
+            yield f"if its placement rule and cool-down let it use {placement.describe()}"
+
+
+def _widened(cluster: Cluster, cut: Cut) -> Cluster:
+    """The cluster with so much more capacity where a cut runs."""
+    more, ends = cut.bandwidth_bps, (cut.src, cut.dst)
+    return replace(
+        cluster,
+        links={
+            key: replace(link, capacity_bps=link.capacity_bps + more) if set(key) == set(ends) else link
+            for key, link in cluster.links.items()
+        },
+        regions={
+            name: replace(
+                region, uplink_bps=region.uplink_bps + more, downlink_bps=region.downlink_bps + more
+            )
+            if name in ends
+            else region
+            for name, region in cluster.regions.items()
+        },
+    )
 
 
 def _bounds(spec: JobSpec) -> str:
