@@ -32,21 +32,30 @@ def prepare(sources: Sources) -> Callable[[Run, Callable[[None], None]], Row]:
             figures = _figures(run, sources)
         except SchedulerError as refusal:
             error = str(refusal)
-        return Row(
-            key=run.key,
-            grid=run.cell.grid,
-            split=run.cell.split.value,
-            cell=run.cell.name,
-            draw=run.draw,
-            policy=run.entry.label,
-            parameters=_parameters(run.cell),
-            code=code_digest(),
-            wall_s=time.perf_counter() - began_s,
-            figures=figures,
-            error=error,
-        )
+        return _row(run, time.perf_counter() - began_s, figures, error)
 
     return execute
+
+
+def lost(run: Run, exit_code: int | None) -> Row:
+    """The row of a run whose process ended: a fault of the planner, or of the machine."""
+    return _row(run, 0.0, {}, f"its process ended (exit code {exit_code}); standard error says more")
+
+
+def _row(run: Run, wall_s: float, figures: Figures, error: str | None) -> Row:
+    return Row(
+        key=run.key,
+        grid=run.cell.grid,
+        split=run.cell.split.value,
+        cell=run.cell.name,
+        draw=run.draw,
+        policy=run.entry.label,
+        parameters=_parameters(run.cell),
+        code=code_digest(),
+        wall_s=wall_s,
+        figures=figures,
+        error=error,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from scheduler.bench.execute import prepare
+from scheduler.bench.execute import lost, prepare
 from scheduler.bench.plan import Run
 from scheduler.bench.results import Results, Row
 from scheduler.bench.sources import Sources
@@ -34,7 +34,7 @@ class OverProcesses:
     def __call__(
         self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Sequence[Run]
     ) -> Iterator[tuple[Run, Row]]:
-        return spread_over_processes(prepare, tasks, self.processes, _nothing)
+        return spread_over_processes(prepare, tasks, self.processes, _nothing, lost)
 
 
 def run_study(

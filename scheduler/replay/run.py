@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from scheduler.errors import InvalidValueError, SchedulerError
 from scheduler.policies import PolicyConfig
@@ -85,7 +85,8 @@ def _in_processes(
     def heard(config: PolicyConfig, news: News) -> None:
         watch(config.name, *news)
 
-    for config, outcome in spread_over_processes(partial(_prepare, path, folder), configs, count, heard):
+    prepare = partial(_prepare, path, folder)
+    for config, outcome in spread_over_processes(prepare, configs, count, heard, _lost):
         if isinstance(outcome, _Failure):
             raise (PricesEndError if outcome.prices_end else ReplayError)(outcome.message)
         summaries[config.name] = outcome
@@ -106,6 +107,10 @@ def _prepare(
             return _Failure(str(error), isinstance(error, PricesEndError))
 
     return stage
+
+
+def _lost(_config: PolicyConfig, exit_code: int | None) -> NoReturn:
+    raise ReplayError(f"a replay process ended unexpectedly (exit code {exit_code})")
 
 
 def _now_and_then(tell: Callable[[News], None]) -> Progress:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
-
-from scheduler.replay.errors import ReplayError
 
 Task = TypeVar("Task")
 News = TypeVar("News")
@@ -26,35 +25,37 @@ def spread_over_processes(
     tasks: Sequence[Task],
     processes: int,
     watch: Callable[[Task, News], None],
+    lost: Callable[[Task, int | None], Result],
 ) -> Iterator[tuple[Task, Result]]:
     """(task, result) of every task, in the order in which they are done; each process does one at a time.
 
     `prepare` runs once in each process and answers what does the tasks there; it, the tasks and the results cross
-    process boundaries. Closing the iterator, or an error, ends all processes. Raises ReplayError where one of them
-    ends by itself.
+    process boundaries. Where a process ends by itself, `lost` is called with its task and exit code: it raises, or
+    answers a result, and another process goes on. Closing the iterator, or an error, ends all processes.
     """
-    count = min(processes, len(tasks))
-    todo = iter(range(len(tasks)))
-    left = len(tasks)
-    with _workers(prepare, count) as workers:
-        doing: dict[Connection, int] = {}
-        for connection in workers:
-            doing[connection] = next(todo)
-            connection.send(tasks[doing[connection]])
-        while left:
-            for ready in wait(list(workers)):
+    todo = deque(tasks)
+    doing: dict[Connection, Task] = {}
+
+    with _Crew(prepare) as crew:
+
+        def begin(connection: Connection) -> None:
+            doing[connection] = todo.popleft()
+            crew.tell(connection, doing[connection])
+
+        for _ in range(min(processes, len(tasks))):
+            begin(crew.hire())
+        while doing:
+            for ready in wait(list(doing)):
                 assert isinstance(ready, Connection)  # noqa: S101 - only connections are waited for
-                task = tasks[doing[ready]]
-                message = _receive(ready, workers[ready])
-                if not message.done:
-                    watch(task, message.content)
+                message = _receive(ready)
+                if message is not None and not message.done:
+                    watch(doing[ready], message.content)
                     continue
-                left -= 1
-                following = next(todo, None)
-                if following is not None:
-                    doing[ready] = following
-                    ready.send(tasks[following])
-                yield task, message.content
+                task = doing.pop(ready)
+                result = lost(task, crew.bury(ready)) if message is None else message.content
+                if todo:
+                    begin(crew.hire() if message is None else ready)
+                yield task, result
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +66,51 @@ class _Message(Generic[Result]):
     done: bool
 
 
-@contextmanager
-def _workers(
-    prepare: Callable[[], Work[Task, News, Result]], count: int
-) -> Iterator[dict[Connection, BaseProcess]]:
-    """None of the processes is left when the block ends, however it ends."""
-    context = multiprocessing.get_context("spawn")
-    workers: dict[Connection, BaseProcess] = {}
-    try:
-        for _ in range(count):
-            mine, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_serve, args=(prepare, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            workers[mine] = process
-        yield workers
-    finally:
-        for connection, process in workers.items():
+class _Crew:
+    """The processes of one spread; none of them is left when the block ends, however it ends."""
+
+    def __init__(self, prepare: Callable[[], Work[Any, Any, Any]]) -> None:
+        self._prepare = prepare
+        self._context = multiprocessing.get_context("spawn")
+        self._processes: dict[Connection, BaseProcess] = {}
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection, process in self._processes.items():
             connection.close()
             process.terminate()
             process.join()
 
+    def hire(self) -> Connection:
+        """Starts a process; answers the way to it."""
+        mine, theirs = self._context.Pipe()
+        process: BaseProcess = self._context.Process(target=_serve, args=(self._prepare, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes[mine] = process
+        return mine
 
-def _receive(connection: Connection, process: BaseProcess) -> _Message[Any]:
+    def tell(self, connection: Connection, task: object) -> None:
+        """Hands a task over; that the process is gone already is heard when it is listened to."""
+        with suppress(BrokenPipeError):
+            connection.send(task)
+
+    def bury(self, connection: Connection) -> int | None:
+        """Forgets a process that has ended; answers its exit code."""
+        process = self._processes.pop(connection)
+        connection.close()
+        process.join()
+        return process.exitcode
+
+
+def _receive(connection: Connection) -> _Message[Any] | None:
+    """The next message; None where the process has ended."""
     try:
         message = connection.recv()
-    except EOFError as error:
-        process.join()
-        raise ReplayError(f"a replay process ended unexpectedly (exit code {process.exitcode})") from error
+    except (EOFError, ConnectionResetError):
+        return None
     assert isinstance(message, _Message)  # noqa: S101 - nothing else is sent
     return message
 
