@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from scheduler import policies
+from scheduler.plan import Plan
 from scheduler.policies import PolicyConfig
 from scheduler.replay.engine import replay
 from scheduler.replay.records import ReplayResult
 from scheduler.replay.workload import jobs_of
+from scheduler.snapshot import Snapshot
 from scheduler.spec.scenario import Scenario, load_scenario
 
 TWO_REGIONS = """\
@@ -67,3 +74,35 @@ def job(
         f"  - {{name: {name}, submit: {submit}, model: {{preset: {preset}, seq_len: 2048}}, "
         f"training: {{steps: {steps}, micro_batches: 16}}, parallelism: {{stages: {stages}}}{extra}}}\n"
     )
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A policy that answers each snapshot with what a function says."""
+
+    answer: Callable[[Snapshot], Plan]
+    name: str = "answering"
+    meaning: str = ""
+    replans: bool = False
+
+    def decide(self, snapshot: Snapshot, **_: object) -> Plan:
+        return self.answer(snapshot)
+
+
+def answering(patch: pytest.MonkeyPatch, name: str, answer: Callable[[Snapshot], Plan]) -> None:
+    """Puts a function in the place of a policy for as long as the patch lasts; it is shown the whole world."""
+    patch.setattr(policies, "POLICIES", {**policies.POLICIES, name: Answering(answer, name)})
+
+
+def watched(patch: pytest.MonkeyPatch, *names: str) -> list[Snapshot]:
+    """Lets these policies decide by themselves, on snapshots of the whole world that are kept for the test."""
+    seen: list[Snapshot] = []
+    for name in names:
+        policy = policies.POLICIES[name]
+
+        def answer(snapshot: Snapshot, policy: object = policy) -> Plan:
+            seen.append(snapshot)
+            return policy.decide(snapshot, strict=False, seed=0)  # type: ignore[attr-defined, no-any-return]
+
+        answering(patch, name, answer)
+    return seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -12,13 +12,11 @@ from scheduler.plan import Hold, Plan, Reject, Start, Verdict
 from scheduler.policies.proposal import Proposal
 from scheduler.policies.verdicts import NeedBps, held_reasons, never_reasons, to_keep_up
 from scheduler.policies.world import World
+from scheduler.priority import Asking, Order
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.restart import granted_transfers
 from scheduler.snapshot import Snapshot, WaitingJob
 
-Asking = tuple[WaitingJob, Demand]
-Order = Callable[[Sequence[Asking], float], list[Asking]]
-"""(jobs, congestion of the network) -> the jobs, first to last."""
 Place = Callable[[Demand, World], Proposal | None]
 
 

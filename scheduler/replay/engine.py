@@ -13,18 +13,17 @@ import math
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from scheduler import policies
-from scheduler.check import check_plan
 from scheduler.job import JobState
 from scheduler.placement import Allocation
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
-from scheduler.policies import PolicyConfig, decide
+from scheduler.policies import PolicyConfig
 from scheduler.reasons import Reason
 from scheduler.replay.accounts import Account
-from scheduler.replay.errors import ReplayError
+from scheduler.replay.asking import Asker, asker_of
 from scheduler.replay.faults import faults_of
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.meter import Arrival, Meter
@@ -66,7 +65,7 @@ def replay(
         links=tuple(engine.links),
         rejections=tuple(engine.rejections),
         node_faults=engine.outages.begun,
-        decisions=Decisions(tuple(engine.durations_s)),
+        decisions=Decisions(tuple(engine.asker.durations_s)),
         wall_s=time.perf_counter() - began_s,
     )
 
@@ -83,11 +82,11 @@ class _Engine:
     price_times_s: list[float] = field(init=False)
     accounts: dict[str, Account] = field(init=False)
     outages: Outages = field(init=False)
+    asker: Asker = field(init=False)
     rows: dict[str, JobRow] = field(default_factory=dict)
     allocations: list[AllocationRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    durations_s: list[float] = field(default_factory=list)
     waiting: dict[str, WaitingJob] = field(default_factory=dict)
     running: dict[str, Run] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
@@ -95,11 +94,12 @@ class _Engine:
     ends: list[tuple[float, str, int]] = field(default_factory=list)
     """(when, job, generation), one for each end that was ever expected; a stop brings another."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_JOBS))
-    held: dict[str, tuple[Reason, ...]] = field(default_factory=dict)
     refused: dict[str, tuple[Reason, ...]] = field(default_factory=dict)
     """Jobs that were refused while nodes were down: they wait again when one comes back."""
     cooling: list[tuple[float, str]] = field(default_factory=list)
     """When a job may go back to where a fault hit it."""
+    arrivals: list[float] = field(default_factory=list)
+    """When state that travels arrives, and leaves its bandwidth."""
     arrived: int = 0
     version: int = 0
 
@@ -110,6 +110,7 @@ class _Engine:
         self.price_times_s = _price_times_s(self.scenario)
         self.accounts = {job.spec.job_id: Account(job) for job in self.jobs}
         self.outages = Outages(self.scenario.cluster, faults_of(self.scenario))
+        self.asker = asker_of(self.config, self, self.price_times_s)
 
     def run(self) -> None:
         now_s = -math.inf
@@ -123,12 +124,17 @@ class _Engine:
             self._cool_down(now_s)
             self._arrive(now_s)
             self._begin(now_s)
+            while self.arrivals and self.arrivals[0] <= now_s:
+                heapq.heappop(self.arrivals)
+                self.asker.unsettle()
             if self._may_decide():
-                self._apply(self._decide(now_s), now_s)
+                self._apply(self.asker.ask(now_s), now_s)
             self.progress(len(self.rows), len(self.jobs), now_s)
-        # Nothing runs, nobody comes, no price moves: what the policy still holds it would hold for ever.
-        for job_id in list(self.waiting):
-            self._reject(job_id, self.held[job_id])
+        if self.waiting:
+            # Nothing runs, nobody comes, no price moves: what the policy still holds it would hold for ever.
+            why = self.asker.why(now_s)
+            for job_id in list(self.waiting):
+                self._reject(job_id, why[job_id])
         for job_id, reasons in self.refused.items():
             self._reject(job_id, reasons)
         self.progress(len(self.rows), len(self.jobs), max(now_s, 0.0))
@@ -171,6 +177,10 @@ class _Engine:
         job_id = run.job.spec.job_id
         del self.running[job_id]
         self.stopping.discard(job_id)
+        if run.travelling(run.end_s):
+            self.asker.unsettle()
+        else:
+            self.asker.left(run.allocation.placement)
         account, generation = self.accounts[job_id], run.generation()
         bill = self.meter.bill(generation)
         account.end(generation, bill, run.leaves)
@@ -183,10 +193,13 @@ class _Engine:
             self._wait(job_id, run.end_s)
 
     def _wait(self, job_id: str, now_s: float) -> None:
-        self.waiting[job_id] = self.accounts[job_id].waiting(now_s, self.scenario.start_s)
+        job = self.accounts[job_id].waiting(now_s, self.scenario.start_s)
+        self.waiting[job_id] = job
+        self.asker.waits(job)
 
     def _fail_nodes(self, now_s: float) -> None:
         for loss in self.outages.until(now_s):
+            self.asker.unsettle()
             if loss is None:
                 for job_id in self.refused:
                     self._wait(job_id, now_s)
@@ -226,37 +239,40 @@ class _Engine:
             self._wait(spec.job_id, now_s)
             self.arrived += 1
 
-    def _decide(self, now_s: float) -> Plan:
-        self.version += 1
-        start_s = self.scenario.start_s
-        epoch_s = start_s + now_s
-        snapshot = Snapshot(
-            version=self.version,
-            now_s=epoch_s,
-            cluster=self.outages.cluster,
-            electricity={
-                region: series.known(epoch_s) for region, series in self.scenario.electricity.items()
-            },
+    def whole(self, now_s: float) -> Snapshot:
+        """Everything that a policy may look at (`asking.View`)."""
+        epoch_s = self.scenario.start_s
+        return replace(
+            self.prices(now_s),
             waiting=tuple(self.waiting.values()),
-            running=tuple(run.as_seen(now_s, start_s) for run in self.running.values()),
+            running=tuple(run.as_seen(now_s, epoch_s) for run in self.running.values()),
             promised=tuple(each.promise for each in self.pending),
             recent=tuple(self.accounts[job_id].job.spec for job_id in self.recent),
         )
-        began_s = time.perf_counter()
-        plan = decide(snapshot, self.config)
-        self.durations_s.append(time.perf_counter() - began_s)
-        violations = check_plan(snapshot, plan)
-        if violations:
-            first = violations[0]
-            raise ReplayError(
-                f"policy {self.config.name} made a plan that is not legal at {now_s} s: job {first.job_id or '-'}, "
-                f"rule {first.rule}: {first.detail}"
-            )
-        return plan
+
+    def around(self, now_s: float, waiting: Iterable[str], regions: Set[str]) -> Snapshot:
+        """Some of the waiting jobs, and all others that are in these regions (`asking.View`)."""
+        epoch_s = self.scenario.start_s
+        return replace(
+            self.prices(now_s),
+            waiting=tuple(self.waiting[job_id] for job_id in waiting),
+            running=tuple(
+                run.as_seen(now_s, epoch_s)
+                for run in self.running.values()
+                if not regions.isdisjoint(run.regions)
+            ),
+            promised=tuple(each.promise for each in self.pending if not regions.isdisjoint(each.regions)),
+        )
+
+    def prices(self, now_s: float) -> Snapshot:
+        """The cluster and the prices alone (`asking.View`)."""
+        self.version += 1
+        epoch_s = self.scenario.start_s + now_s
+        known = {region: series.known(epoch_s) for region, series in self.scenario.electricity.items()}
+        return Snapshot(self.version, epoch_s, self.outages.cluster, known)
 
     def _apply(self, plan: Plan, now_s: float) -> None:
         """Starts have the first right to what is free, then come the moves, each in the order of the plan."""
-        self.held = {}
         for start in plan.starts:
             self._promise(start, self.waiting.pop(start.job_id))
         for decision in plan.decisions:
@@ -267,8 +283,8 @@ class _Engine:
                     self._preempt(decision, now_s)
                 case Reject():
                     self._refuse(decision)
-                case Hold():
-                    self.held[decision.job_id] = decision.reasons
+                case Start() | Hold():
+                    pass
         self._begin(now_s)
 
     def _promise(self, decision: Start | Move, job: WaitingJob) -> None:
@@ -312,7 +328,7 @@ class _Engine:
         """What was promised begins where all that it needs is free now."""
         if not self.pending:
             return
-        held = [(run.allocation.placement, run.travelling(now_s)) for run in self.running.values()]
+        held = ((run.allocation.placement, run.travelling(now_s)) for run in self.running.values())
         for each in that_begin(self.pending, held, self.stopping, self.outages.cluster):
             self.pending.remove(each)
             self._begin_run(each, now_s)
@@ -346,6 +362,8 @@ class _Engine:
         )
         account.begin(now_s, placement.describe(), placement.stages, migrates=bool(carried))
         self.running[pending.job_id] = run
+        for arrival in run.arrivals:
+            heapq.heappush(self.arrivals, arrival.at_s)
         heapq.heappush(self.ends, (run.end_s, *run.key))
 
     def _refuse(self, decision: Reject) -> None:

@@ -26,6 +26,14 @@ class Pending:
     def job_id(self) -> str:
         return self.promise.spec.job_id
 
+    @property
+    def regions(self) -> set[str]:
+        """Where it will hold anything, or anything travels from or to."""
+        regions = {each.region for each in self.promise.placement.segments}
+        for transfer in self.promise.transfers:
+            regions |= {transfer.src, transfer.dst}
+        return regions
+
 
 def that_begin(
     pending: Sequence[Pending],

@@ -65,6 +65,14 @@ class Run:
         return (self.job.spec.job_id, self.allocation.generation)
 
     @property
+    def regions(self) -> set[str]:
+        """Where it holds anything, or anything travels from or to."""
+        regions = {each.region for each in self.allocation.placement.segments}
+        for arrival in self.arrivals:
+            regions |= {arrival.transfer.src, arrival.transfer.dst}
+        return regions
+
+    @property
     def elastic(self) -> bool:
         """Whether a policy may stop it now."""
         return self.stopped_s is None and self.job.spec.elasticity is not Elasticity.NONE

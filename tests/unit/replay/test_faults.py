@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from scheduler import policies
 from scheduler.cluster import Cluster
 from scheduler.placement import Allocation, Placement, Segment
 from scheduler.plan import Decision, Plan, Preempt, Start
@@ -27,7 +26,7 @@ from scheduler.replay.workload import jobs_of
 from scheduler.snapshot import Snapshot, StateSpan
 from scheduler.spec.issues import SpecError
 from scheduler.spec.scenario import Scenario, load_scenario
-from tests.replay_worlds import job, write_scenario
+from tests.replay_worlds import answering, job, watched, write_scenario
 from tests.worlds import cluster
 from tests.worlds import job as bare_job
 
@@ -219,13 +218,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     def run(
         jobs: str, down_h: tuple[float, float], policy: str = "ldf", more: str = "", cool_down: str = "0s"
     ) -> tuple[ReplayResult, list[Snapshot], Scenario]:
-        seen: list[Snapshot] = []
-
-        def spy(snapshot: Snapshot, config: PolicyConfig) -> Plan:
-            seen.append(snapshot)
-            return decide(snapshot, config)
-
-        monkeypatch.setattr("scheduler.replay.engine.decide", spy)
+        seen = watched(monkeypatch, "ldf")
         write_trace(
             tmp_path, [event("n", at / 24, kind) for at, kind in zip(down_h, ("start", "end"), strict=True)]
         )
@@ -316,21 +309,21 @@ def test_what_was_promised_and_does_not_fit_any_more_waits_again(
     jobs = job("a", steps=3000, stages="8..8", elasticity="restart", **SMALL)
     jobs += job("n", "1h", steps=10, stages="8..8", **SMALL)
 
-    class Pushy:
-        name, meaning, replans = "pushy", "", True
+    seen: list[Snapshot] = []
 
-        def decide(self, snapshot: Snapshot, **_: object) -> Plan:
-            plan = decide(snapshot, PolicyConfig(name="ldf"))
-            running = [each for each in snapshot.running if not each.stopping]
-            if not running or running[0].spec.job_id != "a" or not snapshot.waiting:
-                return plan
-            (waits,) = snapshot.waiting
-            placement = running[0].allocation.placement
-            decisions: list[Decision] = [Preempt("a", "why"), Start(waits.spec.job_id, placement, 1.0, "why")]
-            return replace(plan, decisions=tuple(decisions))
+    def pushy(snapshot: Snapshot) -> Plan:
+        seen.append(snapshot)
+        plan = decide(snapshot, PolicyConfig(name="lcf"))
+        running = [each for each in snapshot.running if not each.stopping]
+        if not running or running[0].spec.job_id != "a" or not snapshot.waiting:
+            return plan
+        (waits,) = snapshot.waiting
+        placement = running[0].allocation.placement
+        decisions: list[Decision] = [Preempt("a", "why"), Start(waits.spec.job_id, placement, 1.0, "why")]
+        return replace(plan, decisions=tuple(decisions))
 
-    monkeypatch.setattr(policies, "POLICIES", {**policies.POLICIES, "pushy": Pushy()})
-    result, seen, scenario = play(jobs, (1 + 10 / 3600, 2.0), policy="pushy")
+    answering(monkeypatch, "fifo", pushy)
+    result, _, scenario = play(jobs, (1 + 10 / 3600, 2.0), policy="fifo")
     assert all(row.state == "succeeded" for row in result.jobs)
     stopping = [snap for snap in seen if any(each.stopping for each in snap.running)]
     assert not stopping or stopping[0].promised
