@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ import pytest
 Document = dict[str, Any]
 T = TypeVar("T")
 
+ROOT = Path(__file__).parents[2]
+"""Where a program of the tests' own is found from."""
 REGIONS = ("eu-west-2", "eu-west-3", "eu-central-1")
 
 SETTINGS = {
@@ -34,11 +36,31 @@ SETTINGS = {
 }
 
 
+def lived_in(world: World) -> Iterator[World]:
+    """The world with a server that knows three regions, their links and prices; no agent yet. It is ended at last."""
+    try:
+        world.start_server()
+        for region in REGIONS:
+            world.put(f"/v1/regions/{region}", {"pue": 1.2, "uplink_bps": 40e9, "downlink_bps": 40e9})
+        for src in REGIONS:
+            for dst in REGIONS:
+                if src != dst:
+                    world.put(f"/v1/links/{src}/{dst}", {"capacity_bps": 25e9, "latency_s": 0.005})
+                    world.put("/v1/prices", {"kind": "egress", "region": src, "dst": dst, "value": 0.02})
+        for region in REGIONS:
+            world.put("/v1/prices", {"kind": "electricity", "region": region, "value": 0.1})
+        yield world
+    finally:
+        world.end()
+
+
 class World:
     """Starts and kills. Everything stands in `folder`, and nothing outlives `end`."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str], server: str = "service.cli.main") -> None:
         self.folder = folder
+        self.server = server
+        """The program that understands `server`."""
         self.home = folder / "home"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -52,8 +74,13 @@ class World:
 
     def start_server(self) -> None:
         """Start it (again) on the same data; returns when it answers."""
-        environment = {"BACE_HOME": str(self.home), "BACE_PORT": str(self.port), **self.settings}
-        self._start("server", ["service.cli.main", "server"], environment)
+        environment = {
+            "BACE_HOME": str(self.home),
+            "BACE_PORT": str(self.port),
+            "PYTHONPATH": str(ROOT),
+            **self.settings,
+        }
+        self._start("server", [self.server, "server"], environment)
         self.until("the server is ready", lambda: self._get_status("/readyz") == 200, 60)
 
     def start_agent(self, node: str, region: str, slots: int) -> None:
