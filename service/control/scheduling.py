@@ -177,8 +177,9 @@ class Scheduler:
             return version
         now_s, metrics = self._services.clock.now(), self._services.metrics
         seen = Seen.of(snapshot)
-        still = frozenset(hold.job_id for hold in packed.holds)
-        self._asking.was_asked(replace(seen, version=version, waiting=still), snapshot.now_s)
+        given = {packed_start.start.job_id for packed_start in packed.starts}
+        given |= {decision.job_id for decision in packed.promised}
+        self._asking.was_asked(replace(seen, version=version, waiting=seen.waiting - given), snapshot.now_s)
         metrics.placements.inc(len(packed.starts))
         metrics.preemptions.inc(len(packed.preemptions))
         stood = {job.spec.job_id: job.allocation.placement for job in snapshot.running}

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
@@ -25,7 +26,22 @@ SLOTS = 4
 MOST_JOBS = 12
 TURNS = 150
 STEPS = 100
-SEEDS = (9, 11, 23)
+SEEDS = (11, 23)
+HOURS_LONG = {
+    "model": {
+        "layers": 6,
+        "hidden": 256,
+        "heads": 4,
+        "kv_heads": 4,
+        "head_dim": 64,
+        "ffn": 1024,
+        "gated_mlp": True,
+        "vocab": 256,
+        "seq_len": 512,
+    },
+    "training": {"micro_batches": 64},
+}
+"""Jobs for which a move can pay."""
 ENDS = {"succeeded", "cancelled", "failed"}
 
 
@@ -56,11 +72,28 @@ async def test_nothing_is_held_twice_and_every_job_ends(
     assert await world.promises() == {}
 
 
-class Chaos:
-    """A world, dice, and the jobs that were submitted."""
+async def test_horizon_keeps_to_the_rules_and_its_jobs_end() -> None:
+    engine = make_engine("sqlite://")
+    world = World(engine, policy="horizon", replan_debounce_s=1e-4, replan_interval_s=1e-4)
+    await world.start()
+    chaos = Chaos(world, await world.cluster_of(*REGIONS, slots=SLOTS), random.Random(2), **HOURS_LONG)
+    for turn, region in enumerate(REGIONS):
+        points = [(1800.0 * hour, 0.1 + 0.1 * ((7 * hour + 3 * turn) % 5)) for hour in range(200)]
+        await world.price("electricity", region, points)
+    for _ in range(TURNS):
+        await chaos.turn()
+    await chaos.finish()
+    assert await world.held() == (0, 0, 0)
+    engine.dispose()
 
-    def __init__(self, world: World, agents: list[FakeAgent], dice: random.Random) -> None:
-        self.world, self.agents, self.dice = world, agents, dice
+
+class Chaos:
+    """A world, dice, and the jobs that were submitted; `model` and `training` are theirs."""
+
+    def __init__(
+        self, world: World, agents: list[FakeAgent], dice: random.Random, **kind: dict[str, Any]
+    ) -> None:
+        self.world, self.agents, self.dice, self.kind = world, agents, dice, kind
         self.jobs: list[str] = []
 
     async def turn(self) -> None:
@@ -82,7 +115,7 @@ class Chaos:
     async def submit(self) -> None:
         if len(self.jobs) < MOST_JOBS:
             job_id = await self.world.submit(
-                training={"steps": STEPS},
+                **{**self.kind, "training": {**self.kind.get("training", {}), "steps": STEPS}},
                 parallelism={"stages": self.dice.choice(["1..4", "2..6", 2])},
                 elasticity=self.dice.choice(["resize", "resize", "restart", "none"]),
             )
