@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
@@ -20,6 +21,7 @@ from scheduler.errors import InvalidValueError
 GRID_VERSION: Final = 1
 """Grows with every change of a grid or a figure that makes earlier results another thing."""
 
+_DRAWS_WITH_KNOBS: Final = 5
 _ROUNDING: Final = 1e-9
 
 GRIDS: Final[Mapping[str, Callable[[Split], Sequence[Cell]]]] = MappingProxyType(
@@ -54,10 +56,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A part of all runs: some grids, one split, some entries (None: all), so many draws of each cell at most, and of
-    what is left an even fraction over all cells."""
+    """A part of all runs: some grids, the cells whose name fits a shell-style pattern, one split, some entries (None:
+    all), so many draws of each cell at most, and of what is left an even fraction over all cells."""
 
     grids: tuple[str, ...] = tuple(GRIDS)
+    cells: str = "*"
     split: Split = Split.TUNING
     entries: tuple[Entry, ...] | None = None
     draws: int | None = None
@@ -74,11 +77,16 @@ class Selection:
         """The runs: first draws first, so that a study that is not done yet has something of every cell; all entries
         of a world together, so that there is something to compare."""
         worlds = sorted(self._worlds(), key=lambda world: world[1])
-        return tuple(Run(cell, draw, entry) for cell, draw in worlds for entry in self._entries(cell))
+        return tuple(Run(cell, draw, entry) for cell, draw in worlds for entry in self._entries(cell, draw))
 
     def _worlds(self) -> Iterator[tuple[Cell, int]]:
         wanted = 0.0
-        cells = [cell for grid in self.grids for cell in GRIDS[grid](self.split)]
+        cells = [
+            cell
+            for grid in self.grids
+            for cell in GRIDS[grid](self.split)
+            if fnmatchcase(cell.name, self.cells)
+        ]
         for position, cell in enumerate(cells):
             draws = min(cell.draws, self.draws or cell.draws)
             before, wanted = wanted, wanted + draws * self.fraction
@@ -87,12 +95,14 @@ class Selection:
                 # another draw in every cell, or a small part would know one cluster alone
                 yield cell, (position + index * draws // count) % draws
 
-    def _entries(self, cell: Cell) -> Sequence[Entry]:
-        """Knobs are turned, and bounds are taken, under the usual conduct alone."""
+    def _entries(self, cell: Cell, draw: int) -> Sequence[Entry]:
+        """Knobs are turned, and bounds are taken, under the usual conduct alone; knobs in the first draws."""
         if self.entries is not None:
             return self.entries
+        usual = cell.conduct == USUAL
         return [
             entry
             for entry in all_entries()
-            if cell.conduct == USUAL or (entry != BOUNDS and entry.label == entry.family)
+            if (entry.label == entry.family and (usual or entry != BOUNDS))
+            or (usual and draw < _DRAWS_WITH_KNOBS)
         ]

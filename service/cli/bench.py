@@ -42,6 +42,9 @@ def bench(
     grid: Annotated[str, typer.Option("--grid", "-g", help=f"Grids, of {','.join(GRIDS)}.")] = ",".join(
         GRIDS
     ),
+    cells: Annotated[
+        str, typer.Option("--cells", help="Only cells whose name fits this pattern, such as 'kalos-x10*'.")
+    ] = "*",
     policies: Annotated[
         str,
         typer.Option(
@@ -77,7 +80,8 @@ def bench(
         raise CommandError(f"the real data is needed: set {DATA}, or give --data", Exit.USAGE)
     try:
         chosen = None if policies == "all" else entries_of([name.strip() for name in policies.split(",")])
-        selection = Selection(tuple(name.strip() for name in grid.split(",")), split, chosen, seeds, fraction)
+        grids = tuple(name.strip() for name in grid.split(","))
+        selection = Selection(grids, cells, split, chosen, seeds, fraction)
         results = Results(out)
         runs = selection.runs()
         with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:

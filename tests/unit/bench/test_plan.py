@@ -59,7 +59,14 @@ def test_knobs_and_bounds_are_for_the_usual_conduct() -> None:
     for run in Selection(grids=("P",)).runs():
         if run.cell.conduct != USUAL:
             assert run.entry != BOUNDS
+        if run.cell.conduct != USUAL or run.draw > 4:
             assert run.entry.label == run.entry.family
+
+
+def test_cells_are_picked_by_a_pattern() -> None:
+    names = {run.cell.name for run in Selection(grids=("R",), cells="kalos-x10 *").runs()}
+    assert names
+    assert all(name.startswith("kalos-x10 ") for name in names)
 
 
 def test_a_label_names_a_policy_and_its_knob() -> None:
