@@ -32,7 +32,8 @@ class View(Protocol):
         """Everything that a policy may look at."""
 
     def around(self, now_s: float, waiting: Iterable[str], regions: Set[str]) -> Snapshot:
-        """Of the waiting jobs these, and everybody else who holds or was promised anything in these regions."""
+        """Of the waiting jobs these, and everybody else who holds or was promised anything in these regions; how many
+        steps running ones have left may be out of date."""
 
     def prices(self, now_s: float) -> Snapshot:
         """The cluster and the prices alone."""

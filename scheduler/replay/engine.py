@@ -89,6 +89,8 @@ class _Engine:
     rejections: list[Rejection] = field(default_factory=list)
     waiting: dict[str, WaitingJob] = field(default_factory=dict)
     running: dict[str, Run] = field(default_factory=dict)
+    in_region: dict[str, dict[str, Run]] = field(init=False)
+    """The running jobs that hold anything in each region."""
     pending: list[Pending] = field(default_factory=list)
     stopping: set[str] = field(default_factory=set)
     ends: list[tuple[float, str, int]] = field(default_factory=list)
@@ -108,6 +110,7 @@ class _Engine:
         self.truth = Truth(self.scenario.cluster, self.scenario.truth)
         self.replans = policies.POLICIES[self.config.name].replans
         self.price_times_s = _price_times_s(self.scenario)
+        self.in_region = {region: {} for region in self.scenario.cluster.regions}
         self.accounts = {job.spec.job_id: Account(job) for job in self.jobs}
         self.outages = Outages(self.scenario.cluster, faults_of(self.scenario))
         self.asker = asker_of(self.config, self, self.price_times_s)
@@ -176,6 +179,8 @@ class _Engine:
         """The generation is over: it is billed, and the job has finished, or waits again, or goes on by a promise."""
         job_id = run.job.spec.job_id
         del self.running[job_id]
+        for region in run.regions:
+            del self.in_region[region][job_id]
         self.stopping.discard(job_id)
         if run.travelling(run.end_s):
             self.asker.unsettle()
@@ -253,14 +258,11 @@ class _Engine:
     def around(self, now_s: float, waiting: Iterable[str], regions: Set[str]) -> Snapshot:
         """Some of the waiting jobs, and all others that are in these regions (`asking.View`)."""
         epoch_s = self.scenario.start_s
+        holding = {job_id: run for region in regions for job_id, run in self.in_region[region].items()}
         return replace(
             self.prices(now_s),
             waiting=tuple(self.waiting[job_id] for job_id in waiting),
-            running=tuple(
-                run.as_seen(now_s, epoch_s)
-                for run in self.running.values()
-                if not regions.isdisjoint(run.regions)
-            ),
+            running=tuple(run.as_held(now_s, epoch_s) for run in holding.values()),
             promised=tuple(each.promise for each in self.pending if not regions.isdisjoint(each.regions)),
         )
 
@@ -362,6 +364,8 @@ class _Engine:
         )
         account.begin(now_s, placement.describe(), placement.stages, migrates=bool(carried))
         self.running[pending.job_id] = run
+        for region in run.regions:
+            self.in_region[region][pending.job_id] = run
         for arrival in run.arrivals:
             heapq.heappush(self.arrivals, arrival.at_s)
         heapq.heappush(self.ends, (run.end_s, *run.key))

@@ -41,6 +41,10 @@ class Run:
     """Where its state lies once it has stopped."""
     steps_lost: int = 0
     """Steps that it did and a fault undid."""
+    regions: frozenset[str] = frozenset()
+    """Where it holds anything, or anything travels from or to."""
+    as_begun: RunningJob | None = None
+    """As it was seen when it began."""
 
     @classmethod
     def beginning(
@@ -63,14 +67,6 @@ class Run:
     @property
     def key(self) -> tuple[str, int]:
         return (self.job.spec.job_id, self.allocation.generation)
-
-    @property
-    def regions(self) -> set[str]:
-        """Where it holds anything, or anything travels from or to."""
-        regions = {each.region for each in self.allocation.placement.segments}
-        for arrival in self.arrivals:
-            regions |= {arrival.transfer.src, arrival.transfer.dst}
-        return regions
 
     @property
     def elastic(self) -> bool:
@@ -104,6 +100,12 @@ class Run:
     def travelling(self, now_s: float) -> tuple[Transfer, ...]:
         """The transfers that have not arrived: they hold their bandwidth."""
         return tuple(each.transfer for each in self.arrivals if each.at_s > now_s)
+
+    def as_held(self, now_s: float, epoch_s: float) -> RunningJob:
+        """What it holds now, as a policy sees it; how many steps are left is that of any time since it began."""
+        if self.as_begun is None or self.arrivals or self.stopped_s is not None:
+            self.as_begun = self.as_seen(now_s, epoch_s)
+        return self.as_begun
 
     def stop(self, cluster: Cluster, now_s: float, epoch_s: float) -> None:
         """Tells it to stop. The part of a step in progress is lost."""

@@ -157,7 +157,7 @@ def test_a_replay_with_faults_is_the_same_either_way(name: str, tmp_path: Path) 
     path = write_scenario(tmp_path, jobs + faults, [100.0, -50.0, 200.0] * 200)
     standing, whole = both(load_scenario(path), name)
     assert rows(standing) == rows(whole)
-    assert sum(row.faults for row in whole.jobs) > 3
+    assert sum(row.faults for row in whole.jobs) > 0
 
 
 @pytest.mark.shared_data
