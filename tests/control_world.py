@@ -26,6 +26,7 @@ from agents.protocol import (
     StageProcess,
     StepReport,
 )
+from scheduler.snapshot import Snapshot
 from service import agents_link, jobs
 from service.access import Principal, Role
 from service.adapters.compute import InlineCompute
@@ -158,6 +159,11 @@ class World:
     async def plan(self) -> Outcome:
         self.clock.advance(0.001)  # no two rounds at one moment
         return await self.scheduler.plan()
+
+    async def snapshot(self) -> Snapshot:
+        """What a decision would look at now."""
+        now_s = self.clock.now()
+        return await self.services.db.read(lambda session: self.services.snapshots.load(session, now_s))
 
     async def reconcile(self) -> int:
         return await reconcile(self.services, self.leadership)

@@ -135,9 +135,6 @@ class Scheduler:
 
         return await self._services.db.read(read)
 
-    async def _snapshot(self) -> Snapshot:
-        return (await self._view()).snapshot
-
     async def _keep_promises(self, view: View) -> Outcome:
         """EMPTY where every promise has to wait."""
         snapshot, promised = view.snapshot, {each.spec.job_id: each for each in view.snapshot.promised}

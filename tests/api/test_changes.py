@@ -127,10 +127,10 @@ async def test_a_share_is_given_changed_and_taken_away(server: Server, admin: ht
     assert (await admin.put("/v1/projects/speech", json={"share": 0})).json()["share"] == 0.0
     again = await admin.put("/v1/projects/speech", json={"share": 0})
     assert (again.status_code, again.json()["share"]) == (200, 0.0)
-    snapshot = await server.world.scheduler._snapshot()
+    snapshot = await server.world.snapshot()
     assert snapshot.shares == {"speech": 0.0}
     assert (await admin.put("/v1/projects/speech", json={"share": None})).json()["share"] is None
-    assert (await server.world.scheduler._snapshot()).shares == {}
+    assert (await server.world.snapshot()).shares == {}
     told = [event for event in await server.world.events() if event.object_kind == "project"]
     assert [(event.kind, event.data["share"]) for event in told] == [
         ("project.created", 2.5),

@@ -33,7 +33,7 @@ class FaultError(Exception):
 
 
 async def _packed(world: World) -> PackedPlan:
-    snapshot = await world.scheduler._snapshot()
+    snapshot = await world.snapshot()
     plan = decide(snapshot, PolicyConfig())
     assert plan.starts
     return applier.prepare(snapshot, plan, [world.ids.new("alloc") for _ in plan.starts])

@@ -46,7 +46,7 @@ async def test_a_move_stops_the_job_and_starts_it_where_it_was_promised_to(
     assert (promise.epoch, promise.snapshot_version) == (world.leadership.epoch, script.asked[-1].version)
     assert (await world.held())[0] == 2, "what it holds is held until it is gone"
     assert await world.plan() is Outcome.EMPTY, "its place is promised, but not free yet"
-    snapshot = await world.scheduler._snapshot()
+    snapshot = await world.snapshot()
     [running] = snapshot.running
     assert (running.stopping, len(snapshot.promised), snapshot.waiting) == (True, 1, ())
     assert Residual.of(snapshot).free_gpus(("eu-west", "cpu-slot")) == 2
@@ -57,7 +57,7 @@ async def test_a_move_stops_the_job_and_starts_it_where_it_was_promised_to(
     assert (job.state, job.retries, job.reported_steps, job.not_before_s) == ("queued", 0, 7, 0.0)
     assert job.reasons[0]["code"] == "PlacePromised"
     assert (await world.held())[0] == 0
-    assert (await world.scheduler._snapshot()).waiting == (), "it waits for nothing that a policy could give"
+    assert (await world.snapshot()).waiting == (), "it waits for nothing that a policy could give"
 
     await world.plan()
     job = await world.job(job_id)
@@ -106,7 +106,7 @@ async def test_a_preempted_job_waits_at_once_and_its_place_is_the_others(
         "Preempted",
         f"preempted: {PREEMPTION_WHY}",
     )
-    [waiting] = (await world.scheduler._snapshot()).waiting
+    [waiting] = (await world.snapshot()).waiting
     assert (waiting.spec.job_id, waiting.remaining_steps, waiting.generation) == (long, 95, 2)
     assert waiting.waits_since_s == (await world.allocations(long))[0].ended_at_s
 
@@ -213,7 +213,7 @@ async def test_a_fault_at_any_statement_of_a_plan_that_moves_leaves_nothing_behi
         start_at(waits[0], {"eu-north": 1}),
         start_at(waits[1], {"eu-north": 2}),
     )
-    snapshot = await world.scheduler._snapshot()
+    snapshot = await world.snapshot()
     plan = script.decide(snapshot, strict=False, seed=0)
     packed = world.scheduler._pack(snapshot, plan)
     assert [start.start.job_id for start in packed.starts] == [waits[0]]
@@ -248,13 +248,13 @@ async def test_the_state_that_travels_holds_its_link_until_the_gang_is_up(
     await played.until_stopped(agents)
     await played.plan()
     assert await played.run(allocations.reserved_bps) == {direction: bps}
-    [running] = (await played.scheduler._snapshot()).running
+    [running] = (await played.snapshot()).running
     assert [(each.src, each.dst) for each in running.transfers] == [direction]
     assert running.ready_s is not None
     assert running.ready_s > played.clock.now(), "no progress before all of it is up"
     await played.until_running(agents)
     assert await played.run(allocations.reserved_bps) == {}
-    [running] = (await played.scheduler._snapshot()).running
+    [running] = (await played.snapshot()).running
     assert running.transfers == ()
     assert running.ready_s == (await played.allocation(job_id)).running_at_s
 
@@ -266,7 +266,7 @@ def _pending(view: Any, job_id: str) -> Any:
 
 
 async def _packed(world: World, plan: Plan) -> PackedPlan:
-    snapshot = await world.scheduler._snapshot()
+    snapshot = await world.snapshot()
     return world.scheduler._pack(snapshot, Plan(snapshot.version, plan.decisions))
 
 
