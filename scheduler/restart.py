@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Final
 
 from scheduler.cluster import Cluster
 from scheduler.job import JobSpec
@@ -18,6 +19,10 @@ from scheduler.parameters import parameter_count
 from scheduler.placement import Placement, Transfer
 from scheduler.profile import BYTES_PER_PARAMETER, split_layers
 from scheduler.snapshot import RunningJob, StateSpan
+
+
+LEAST_PART: Final = 50
+"""State travels only where at least one part in so many of a link is free: it would hardly ever arrive otherwise."""
 
 
 def state_bytes(spec: JobSpec) -> float:
@@ -116,7 +121,7 @@ def granted_transfers(
         )
         if math.isfinite(granted):
             granted = math.floor(granted)
-        if granted <= 0:
+        if granted <= 0 or granted < residual.topology.link_bps.get((src, dst), 0) / LEAST_PART:
             return None
         transfers.append(Transfer(src, dst, volume, granted))
     return tuple(transfers)

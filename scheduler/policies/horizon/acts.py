@@ -81,16 +81,19 @@ def _until_room(board: Board, work: Work) -> float:
     return wait_s
 
 
-def improve_running(board: Board) -> None:
-    """Give running jobs a better seat, the shortest first, where that pays for the restart with something to spare."""
+def improve_running(board: Board, most: int | None = None) -> None:
+    """Give running jobs a better seat, the shortest first, where that pays for the restart with something to spare.
+
+    `most` bounds how many are looked at.
+    """
     config = board.config
-    for end_s, job_id in ends_s(board):
+    for end_s, job_id in ends_s(board)[:most]:
         work, seat = board.works[job_id], board.seats[job_id]
         settled = seat.ready_s + config.settle_s <= board.now_s
         if not (work.movable and settled and end_s > config.least_remaining_s):
             continue
         stays = score_of(work, seat, board)
         board.release(job_id)
-        option = best_option(work, board, seat)
+        option = best_option(work, board, seat, below_s=stays * (1 - config.gain_part))
         margin_s = config.gain_part * stays + config.gain_restarts * (option.restart_s if option else 0.0)
         board.place(job_id, seat if option is None or option.score_s > stays - margin_s else option.seat)

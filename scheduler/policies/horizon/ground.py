@@ -77,10 +77,12 @@ def _means(seen: Forecast) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """What does not change of links, region × region: one-way latency, and the egress of both directions of a cut."""
+    """What does not change of links, region × region: one-way latency, the egress of both directions of a cut, and of
+    one direction."""
 
     latency_s: Floats
     egress_usd_per_gb: Floats
+    one_way_usd_per_gb: Floats
 
     @classmethod
     def of(cls, topology: Topology) -> Network:
@@ -88,10 +90,13 @@ class Network:
         latency = np.full((len(index), len(index)), np.inf)
         egress = np.zeros_like(latency)
         links = topology.cluster.links
+        one_way = np.zeros_like(latency)
+        for src, dst in links:
+            one_way[index[src], index[dst]] = links[src, dst].egress_usd_per_gb
         for (a, b), latency_s in topology.pair_latency_s.items():
             latency[index[a], index[b]] = latency_s
             egress[index[a], index[b]] = links[a, b].egress_usd_per_gb + links[b, a].egress_usd_per_gb
-        return cls(latency, egress)
+        return cls(latency, egress, one_way)
 
     def mean_egress_usd_per_gb(self) -> float:
         """Of one direction of a link."""

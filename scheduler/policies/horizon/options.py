@@ -32,6 +32,8 @@ from scheduler.snapshot import StateSpan
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
+_NO_WIDTH: Final = 1e-3
+"""Bits per second where there are none: state does not get there in any time that matters."""
 _WIDER: Final = (1, 2, 4)
 """What a cut may be granted of what keeps up, where a schedule pays for its delay on every micro-batch."""
 
@@ -73,13 +75,16 @@ def score_of(work: Work, seat: Seat, board: Board) -> float:
     )
 
 
-def best_option(work: Work, board: Board, seat: Seat | None) -> Option | None:
-    """The best seat on what is free now for a job that leaves `seat` (None: it waits); None if it fits nowhere."""
+def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = math.inf) -> Option | None:
+    """The best seat on what is free now for a job that leaves `seat` (None: it waits).
+
+    None if it fits nowhere, or nowhere with a score that looks lower than `below_s`.
+    """
     origin = _Origin.of(work, board, seat)
     candidates = [
         candidate
         for ladder in ladders_of(work.demand, board.cluster)
-        for candidate in _Search(origin, board, ladder).candidates()
+        for candidate in _Search(origin, board, ladder).candidates(below_s)
     ]
     best: Option | None = None
     for candidate in sorted(candidates, key=lambda each: each.score_s)[:_MOST_BUILT]:
@@ -145,13 +150,12 @@ class _Search:
         # [region, rung]: what the electricity of all stages in that region is worth.
         self.bill = board.prices.over(self.run_s) * (ladder.draw_kw * self.run_s * dollars)
 
-    def candidates(self) -> Iterator[_Candidate]:
-        """The best of one region, and chains that could be better."""
+    def candidates(self, bound: float) -> Iterator[_Candidate]:
+        """The best of one region, and chains that could be better; all of them below the bound."""
         largest = int(self.slots.max(initial=0))
-        bound = math.inf
         if largest >= self.ladder.stages[0]:
             alone = self._alone()
-            if alone is not None:
+            if alone is not None and alone.score_s < bound:
                 bound = alone.score_s
                 yield alone
         if self.origin.work.demand.max_regions > 1 and largest:
@@ -171,27 +175,17 @@ class _Search:
 
     def _travel_score(self) -> Floats:
         """[region, rung]: what it is worth that the state of the job has to go to a region, roughly."""
-        board, room = self.board, self.board.room
-        links, index = board.cluster.links, room.index
+        room, network = self.board.room, self.board.network
         state = self.origin.state
         per_layer = state_bytes(self.origin.work.spec) / sum(span.layers for span in state)
         access = room.access_bps()
-        longest, usd = np.zeros(len(index)), np.zeros(len(index))
-        for region, number in index.items():
-            if not self.slots[number]:
-                continue
-            for span in state:
-                if span.region == region:
-                    continue
-                link = links.get((span.region, region))
-                src = index[span.region]
-                width = min(room.link_bps[src, number], access[src], access[number]) if link else 0.0
-                if link is None or width <= 0:
-                    longest[number] = math.inf
-                    break
-                sent = span.layers * per_layer
-                longest[number] = max(longest[number], sent * 8 / width)
-                usd[number] += sent / BYTES_PER_GB * link.egress_usd_per_gb
+        longest, usd = np.zeros(access.size), np.zeros(access.size)
+        for span in state:
+            src, sent = room.index[span.region], span.layers * per_layer
+            width = np.maximum(np.minimum(room.link_bps[src], np.minimum(access[src], access)), _NO_WIDTH)
+            width[src] = np.inf
+            longest = np.maximum(longest, sent * 8 / width)
+            usd += sent / BYTES_PER_GB * network.one_way_usd_per_gb[src]
         return np.asarray(longest[:, None] * self.hold[None, :] + self.weights.egress_s * usd[:, None])
 
     def _chains(self, bound: float) -> Iterator[_Candidate]:

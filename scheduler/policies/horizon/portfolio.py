@@ -45,7 +45,7 @@ def elastic_later(board: Board) -> None:
     """What the elastic way is taken to do at later ends: it starts who waits; only then the others grow."""
     start_waiting(board)
     if board.config.resizes and len(board.seats) == len(board.works):
-        improve_running(board)
+        improve_running(board, board.config.later_improved)
 
 
 def as_bace(board: Board) -> None:
