@@ -20,6 +20,27 @@ _GROUPS: Final = (
     "R: egress free, contended",
     "R: egress free, moderate",
 )
+_TICKS: Final = (
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.2,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+)
 _BOUND_MARKS: Final = (("strict bound", "jct_strict_s", "dash"), ("moldable bound", "jct_moldable_s", "dot"))
 
 
@@ -38,7 +59,7 @@ def _frontier(name: str, cells: Sequence[CellResults]) -> Figure:
     layout = layout_of(
         f"{name}: paid against mean JCT, over {BASE}", "mean JCT, ratio", "paid, ratio (log)", height=460
     )
-    layout["yaxis"]["type"] = "log"
+    layout["yaxis"].update({"type": "log", "tickvals": _TICKS})
     layout["shapes"] = _bound_marks(cells)
     layout["annotations"] = [
         {

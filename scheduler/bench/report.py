@@ -138,7 +138,7 @@ def _change(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     value, low, high = (f"{100 * (each - 1):+.1f}" for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value} % <small>[{low}, {high}]</small>"
+    return f"{value}&nbsp;%<br><small>[{low},&nbsp;{high}]</small>"
 
 
 def _failures(failed: Sequence[Row]) -> str:
