@@ -67,9 +67,10 @@ class Topology:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Topology:
-        """The topology of a cluster; the last few clusters are remembered (a cluster never changes)."""
+        """The topology of a cluster; the clusters used last are remembered (a cluster never changes)."""
         known = _TOPOLOGIES.get(id(cluster))
         if known is not None:
+            _TOPOLOGIES.move_to_end(id(cluster))
             return known
         topology = cls(cluster)
         _TOPOLOGIES[id(cluster)] = topology  # holds the cluster, so that its id stays its own
