@@ -168,6 +168,30 @@ def forgets_a_stop_that_it_needs(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
             yield without
 
 
+def predicts_no_time(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    for each in begun(plan):
+        yield swapped(plan, each, replace(each, predicted_iteration_s=0.0))
+
+
+def nearer_than_it_is(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    for each in begun(plan):
+        if each.placement.cuts:
+            cuts = tuple(replace(cut, latency_s=cut.latency_s / 2) for cut in each.placement.cuts)
+            yield swapped(plan, each, replace(each, placement=replace(each.placement, cuts=cuts)))
+
+
+def lets_a_stage_hold_nothing(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    for each in begun(plan):
+        window = (0, *each.placement.window[1:])
+        yield swapped(plan, each, replace(each, placement=replace(each.placement, window=window)))
+
+
+def gives_stages_other_gpus(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    for each in begun(plan):
+        segments = tuple(replace(segment, gpus_per_stage=2) for segment in each.placement.segments)
+        yield swapped(plan, each, replace(each, placement=replace(each.placement, segments=segments)))
+
+
 BREAKS: dict[Rule, tuple[Break, ...]] = {
     Rule.VERSION: (stale,),
     Rule.ONCE_EACH: (said_twice, left_out, decides_promised),
@@ -179,6 +203,9 @@ BREAKS: dict[Rule, tuple[Break, ...]] = {
     Rule.UPLINK: (takes_links_beyond,),
     Rule.DOWNLINK: (takes_links_beyond,),
     Rule.GPUS: (forgets_a_stop_that_it_needs,),
+    Rule.PREDICTION: (predicts_no_time,),
+    Rule.CHAIN: (nearer_than_it_is,),
+    Rule.GANG: (lets_a_stage_hold_nothing, gives_stages_other_gpus),
 }
 
 
