@@ -79,6 +79,19 @@ def test_restlessness_reaches_every_kind_of_stop(tmp_path: Path, monkeypatch: py
     assert any(float(row["stop_s"]) > 0 for row in cells)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_where_models_are_not_known_to_the_checker_all_else_is_right(
+    seed: int, tmp_path: Path, checker: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = registered(monkeypatch, Restless())
+    told = "faults: {generator: {mean_between: 20h, mean_repair: 1h}, seed: SEED}\n"
+    path = tmp_path / "regions.yaml"
+    path.write_text(THREE_REGIONS.read_text() + (told + TRUTH).replace("SEED", str(seed)))
+    config = PolicyConfig(name=name, seed=seed)
+    run_policies(load_scenario(path), [config], tmp_path / "out", lambda *_: None, processes=1)
+    assert checker(path, tmp_path / "out" / name) == []
+
+
 def test_the_same_seed_gives_the_same_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = registered(monkeypatch, Restless())
     scenario = load_scenario(THREE_REGIONS)
