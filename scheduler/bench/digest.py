@@ -15,6 +15,7 @@ from scheduler.bench.standing import (
     groups_of,
     policies_of,
     usd_per_job_hour_saved,
+    worse_cells,
 )
 
 HEADLINES: Final = ("jct_mean_s", "jct_p95_s", "electricity_usd", "egress_usd", "paid_usd")
@@ -29,7 +30,7 @@ _BOUNDS: Final = (
 
 def digest_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each group: its cells, the ratios of every policy with their 95 % intervals (None where nothing can be
-    compared), and those of the bounds."""
+    compared), the cells in which it is worse by over one per cent, and the bounds."""
     return [
         {
             "group": name,
@@ -39,6 +40,7 @@ def digest_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
                     "policy": policy,
                     "ratios": {figure: _told(against_base(cells, policy, figure)) for figure in HEADLINES},
                     "usd_per_job_hour_saved": usd_per_job_hour_saved(cells, policy),
+                    "cells_worse": [cell.cell for cell in worse_cells(cells, policy)],
                     "cells_left_out": sum(cell.rejects(policy) for cell in cells),
                 }
                 for policy in policies_of(cells)

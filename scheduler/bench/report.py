@@ -21,11 +21,14 @@ from scheduler.bench.standing import (
     groups_of,
     policies_of,
     usd_per_job_hour_saved,
+    worse_cells,
 )
 from scheduler.replay.page import page_html
 
 REPORT: Final = "report.html"
 FIGURES: Final = "figures.csv"
+
+_SHOWN: Final = 50
 
 _RATIOS: Final = (
     ("mean JCT", "jct_mean_s"),
@@ -110,7 +113,8 @@ def _group_table(name: str, cells: Sequence[CellResults]) -> str:
     body = "".join(_policy_line(cells, policy) for policy in policies_of(cells))
     return (
         f"<h2>{html.escape(name)} ({len(cells)} cells)</h2><table><tr><th>policy</th>{head}"
-        f"<th>$ per job-hour saved</th><th>left out</th></tr>{body}{_bound_line(cells)}</table>"
+        "<th>$ per job-hour saved</th><th>cells worse by over 1&nbsp;%</th><th>left out</th></tr>"
+        f"{body}{_bound_line(cells)}</table>"
     )
 
 
@@ -118,8 +122,12 @@ def _policy_line(cells: Sequence[CellResults], policy: str) -> str:
     ratios = "".join(f"<td>{_change(against_base(cells, policy, figure))}</td>" for _, figure in _RATIOS)
     saved = usd_per_job_hour_saved(cells, policy)
     price = "–" if saved is None else f"{saved:,.2f}"
+    worse = "<br>".join(html.escape(cell.cell) for cell in worse_cells(cells, policy)[:_SHOWN])
+    count = len(worse_cells(cells, policy))
+    told = f"<details><summary>{count}</summary><small>{worse}</small></details>" if count else ""
     out = sum(cell.rejects(policy) for cell in cells)
-    return f"<tr><td>{html.escape(policy)}</td>{ratios}<td>{price}</td><td>{out or ''}</td></tr>"
+    name = html.escape(policy)
+    return f"<tr><td>{name}</td>{ratios}<td>{price}</td><td>{told}</td><td>{out or ''}</td></tr>"
 
 
 def _bound_line(cells: Sequence[CellResults]) -> str:
@@ -131,7 +139,7 @@ def _bound_line(cells: Sequence[CellResults]) -> str:
     electricity = _change(bound_against_base(cells, "electricity_at_once_usd", "electricity_usd"))
     told = {"jct_mean_s": jct, "electricity_usd": electricity}
     columns = "".join(f"<td>{told.get(figure, '')}</td>" for _, figure in _RATIOS)
-    return f"<tr><td>{BOUNDS.label}</td>{columns}<td></td><td></td></tr>"
+    return f"<tr><td>{BOUNDS.label}</td>{columns}<td></td><td></td><td></td></tr>"
 
 
 def _change(estimate: Estimate | None) -> str:

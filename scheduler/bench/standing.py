@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from scheduler.policies import POLICIES
 BASE: Final = "bace"
 """The policy that all others are set against."""
 
+_WORSE: Final = 1.01
 _CONTENTION: Final = ((0.3, "idle"), (0.75, "moderate"), (1.0, "contended"))
 
 
@@ -73,7 +75,7 @@ def groups_of(cells: Sequence[CellResults]) -> dict[str, tuple[CellResults, ...]
     for cell in cells:
         for name in _groups(cell):
             groups[name].append(cell)
-    return {name: tuple(members) for name, members in groups.items()}
+    return {name: tuple(groups[name]) for name in sorted(groups, key=_natural)}
 
 
 def policies_of(cells: Iterable[CellResults]) -> tuple[str, ...]:
@@ -92,6 +94,16 @@ def against_base(cells: Sequence[CellResults], policy: str, figure: str) -> Esti
 def bound_against_base(cells: Sequence[CellResults], bound: str, figure: str) -> Estimate | None:
     """A lower bound over what the base came to; None where no bounds were taken."""
     return ratio([(cell.values(BOUNDS.label, bound), cell.values(BASE, figure)) for cell in cells])
+
+
+def worse_cells(cells: Sequence[CellResults], policy: str) -> tuple[CellResults, ...]:
+    """The cells in which the policy takes or costs over one per cent more than the base, in the mean."""
+    return tuple(
+        cell
+        for cell in cells
+        for ratios in [[against_base([cell], policy, figure) for figure in ("jct_mean_s", "paid_usd")]]
+        if any(each is not None and each.value > _WORSE for each in ratios)
+    )
 
 
 def usd_per_job_hour_saved(cells: Sequence[CellResults], policy: str) -> float | None:
@@ -116,6 +128,18 @@ def _by_draw(cell: CellResults, policy: str) -> dict[int, dict[str, float]]:
         for draw in columns["paid_usd"]
         if all(draw in columns[name] for name in names)
     }
+
+
+def _natural(name: str) -> tuple[str, bool, list[tuple[float, str]]]:
+    """Sorts by grid, what is of all cells first, and numbers by their size."""
+    grid, _, rest = name.partition(": ")
+    parts = re.split(r"([0-9]+(?:\.[0-9]+)?)", rest)
+    # every second part is a number
+    return (
+        grid,
+        not rest.endswith("all"),
+        [(float(p), "") if i % 2 else (0.0, p) for i, p in enumerate(parts)],
+    )
 
 
 def _groups(cell: CellResults) -> list[str]:

@@ -110,16 +110,22 @@ def _tables(document: dict[str, Any]) -> Iterator[RenderableType]:
     for group in document["groups"]:
         yield heading(f"{group['group']} ({group['cells']} cells)")
         rows = [
-            [entry["policy"], *(_change(entry["ratios"][figure]) for figure in HEADLINES)]
+            [
+                entry["policy"],
+                *(_change(entry["ratios"][figure]) for figure in HEADLINES),
+                str(len(entry["cells_worse"]) or ""),
+            ]
             for entry in group["policies"]
         ]
         rows.append(["strict bound", _change(group["bounds"]["jct_strict_s"])])
-        yield table(["policy", *(f">{_title(figure)}" for figure in HEADLINES)], _filled(rows))
+        yield table(
+            ["policy", *(f">{_title(figure)}" for figure in HEADLINES), ">worse cells"], _filled(rows)
+        )
     yield f"\n{document['runs']} runs, {document['failed']} failed. Report: {document['report']}"
 
 
 def _filled(rows: list[list[str]]) -> list[list[str]]:
-    return [[*row, *[""] * (len(HEADLINES) + 1 - len(row))] for row in rows]
+    return [[*row, *[""] * (len(HEADLINES) + 2 - len(row))] for row in rows]
 
 
 def _title(figure: str) -> str:
