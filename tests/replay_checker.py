@@ -455,9 +455,8 @@ class Checker:
                 continue
             # whoever stops as it was told writes all of its state
             writing = None if model is None else self.storage(rows, model)
-            if writing is None:  # how long that takes is not known from here
-                hit = not stop or first["steps_lost"] != "0"
-            else:
+            hit = not stop or first["steps_lost"] != "0"
+            if writing is not None:  # else how long that takes is not known from here
                 hit = stop < writing * (1 - TOLERANCE)
             faults += hit or writing is None
             if hit:
