@@ -11,6 +11,7 @@ from scheduler.objective import Objective
 from scheduler.policies import POLICIES, PolicyConfig
 
 KNOB_SEPARATOR: Final = "@"
+VARIANT_SEPARATOR: Final = ":"
 _CURVE: Final = (0.0, 0.1, 0.25, 0.75, 0.9, 1.0)
 _WITH_KNOB: Final = ("horizon",)
 
@@ -67,22 +68,24 @@ def entries_of(labels: Sequence[str]) -> tuple[Entry, ...]:
 
 
 def entry_of(label: str) -> Entry:
-    """`bounds`, the name of a policy, or a policy with the weight of time in its objective: `horizon@0.25`.
+    """`bounds`, the name of a policy, horizon without a mechanism: `horizon:no-ejection`, or a policy with the weight
+    of time in its objective: `horizon@0.25`.
 
     Raises InvalidValueError that names what there is.
     """
     if label == BOUNDS.label:
         return BOUNDS
-    name, separator, weight = label.partition(KNOB_SEPARATOR)
+    family, separator, weight = label.partition(KNOB_SEPARATOR)
+    name, _, variant = family.partition(VARIANT_SEPARATOR)
     if name not in POLICIES:
         raise InvalidValueError("--policies", label, f"one of bounds, {', '.join(POLICIES)}")
-    config = PolicyConfig(name=name)
+    config = PolicyConfig(name=name, variant=variant)
     if not separator:
-        return Entry(name, config)
+        return Entry(family, config)
     if name not in _WITH_KNOB:
         raise InvalidValueError("--policies", label, f"{name} without a weight: it has no such knob")
     try:
         objective = Objective(weight_jct=float(weight))
     except ValueError as error:
         raise InvalidValueError("--policies", label, f"a weight between 0 and 1: {name}@0.25") from error
-    return Entry(f"{name}{KNOB_SEPARATOR}{objective.weight_jct:g}", replace(config, objective=objective))
+    return Entry(f"{family}{KNOB_SEPARATOR}{objective.weight_jct:g}", replace(config, objective=objective))

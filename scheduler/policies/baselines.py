@@ -27,7 +27,7 @@ from scheduler.policies.proposal import (
     sentence,
     stages_sentence,
 )
-from scheduler.policies.world import World
+from scheduler.policies.world import Grants, World
 
 LEAST_PART: Final = 10
 """One part in so many of what a cut needs is the least that the CR policies accept."""
@@ -49,18 +49,24 @@ def most_free(world: World) -> Taste:
 
 def place_lcf(demand: Demand, world: World) -> Proposal | None:
     """Least cost first: the cheapest region that holds the job."""
-    return _place_alone(demand, world, cheapest, "the cheapest region that has room for it")
+    return next(places_alone(demand, world, cheapest, "the cheapest region that has room for it"), None)
 
 
 def place_ldf(demand: Demand, world: World) -> Proposal | None:
     """The region with the most free GPUs."""
-    return _place_alone(demand, world, most_free(world), "the region with the most free GPUs")
+    return next(places_by_room(demand, world), None)
 
 
-def _place_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Proposal | None:
+def places_by_room(demand: Demand, world: World) -> Iterator[Proposal]:
+    """The regions that hold the job, the one with the most free GPUs first."""
+    return places_alone(demand, world, most_free(world), "the region with the most free GPUs")
+
+
+def places_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Iterator[Proposal]:
+    """The best that each region offers to the job in order of taste. `praise` tells why the first is first."""
     choices = [
         (taste(offer), number, offer)
-        for number, candidate in enumerate(_single_types(demand))
+        for number, candidate in enumerate(single_types(demand))
         for offer in world.offers(demand, candidate)
         if offer.slots >= candidate.stage_counts.floor
     ]
@@ -75,26 +81,29 @@ def _place_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Pro
                     f"in {offer.region}, {praise}",
                     prices_sentence(world, [offer.region]),
                 )
-                return Proposal(evaluation, why)
-    return None
+                yield Proposal(evaluation, why)
+                break
 
 
-def _single_types(demand: Demand) -> Iterator[Candidate]:
+def single_types(demand: Demand) -> Iterator[Candidate]:
+    """The candidates of one GPU type each."""
     return (each for each in demand.candidates if len(each.stage_counts.gpu_types) == 1)
 
 
 def place_cr_lcf(demand: Demand, world: World) -> Proposal | None:
     """Several regions by ascending price."""
-    return _place_across(demand, world, _by_price, "regions by ascending price")
+    return place_across(demand, world, _by_price, fill, "regions by ascending price")
 
 
 def place_cr_ldf(demand: Demand, world: World) -> Proposal | None:
     """Several regions by capacity, and of equals the one with the widest link."""
-    return _place_across(demand, world, _by_capacity, "regions by free GPUs and bandwidth")
+    return place_across(demand, world, _by_capacity, fill, "regions by free GPUs and bandwidth")
 
 
 Following = Callable[[Sequence[Offer], int, Mapping[Offer, Bandwidth]], list[Offer]]
 """(offers, slots still wanted, bandwidth from the chain's end to each) -> the offers in order of taste."""
+Fill = Callable[[Sequence[Offer], int], tuple[Share, ...] | None]
+"""(offers of a chain in its order, stages) -> how many stand in each; None if it does not hold them."""
 
 
 def _by_price(offers: Sequence[Offer], _wanted: int, _width: Mapping[Offer, Bandwidth]) -> list[Offer]:
@@ -107,21 +116,27 @@ def _by_capacity(offers: Sequence[Offer], wanted: int, width: Mapping[Offer, Ban
     )
 
 
-def _place_across(demand: Demand, world: World, following: Following, praise: str) -> Proposal | None:
+def by_room(offers: Sequence[Offer], _wanted: int, _width: Mapping[Offer, Bandwidth]) -> list[Offer]:
+    """By free slots, whatever links there are."""
+    return sorted(offers, key=lambda each: (-each.slots, each.pool))
+
+
+def place_across(
+    demand: Demand, world: World, following: Following, filled: Fill, praise: str
+) -> Proposal | None:
     """The first chain in order of taste that holds the job; a region that cannot be joined is left out.
 
     Regions are joined for K* stages; where no such chain holds the job, for as few as it can run with.
     """
-    for candidate in _single_types(demand):
+    for candidate in single_types(demand):
         offers = world.offers(demand, candidate)
-        widest = sorted((offer.slots for offer in offers), reverse=True)[: demand.max_regions]
-        if sum(widest) < candidate.stage_counts.floor:
+        if not holds_least(demand, candidate, offers):
             continue
         needs = candidate.stage_counts.need_bps
         for need in dict.fromkeys((needs[candidate.cap], needs[0])):
             for start in following(offers, candidate.most, dict.fromkeys(offers, math.inf)):
-                chain = _chain(demand, candidate, world, offers, start, following, need)
-                evaluation = _placed(demand, candidate, world, chain)
+                chain = chain_from(demand, candidate, world, offers, start, following, need)
+                evaluation = _placed(demand, candidate, world, chain, filled)
                 if evaluation is not None:
                     why = sentence(
                         stages_sentence(candidate, evaluation),
@@ -133,20 +148,27 @@ def _place_across(demand: Demand, world: World, following: Following, praise: st
     return None
 
 
-def _placed(demand: Demand, candidate: Candidate, world: World, chain: Sequence[Offer]) -> Evaluation | None:
+def holds_least(demand: Demand, candidate: Candidate, offers: Sequence[Offer]) -> bool:
+    """Whether as many regions as the job may use have room for the least stages, whatever joins them."""
+    widest = sorted((offer.slots for offer in offers), reverse=True)[: demand.max_regions]
+    return sum(widest) >= candidate.stage_counts.floor
+
+
+def _placed(
+    demand: Demand, candidate: Candidate, world: World, chain: Sequence[Offer], filled: Fill
+) -> Evaluation | None:
     """As many stages on the chain as its slots and the least part of every cut allow; None below the least."""
     room = candidate.stage_counts.index(sum(offer.slots for offer in chain))
     for index in range(min(candidate.cap, room), -1, -1):
-        shares = _fill(chain, candidate.stage_counts.counts[index])
-        evaluation = world.place(
-            demand, shares, lambda crossings, need: _grant(world.residual, crossings, need)
-        )
-        if evaluation is not None:
-            return evaluation
+        shares = filled(chain, candidate.stage_counts.counts[index])
+        if shares is not None:
+            evaluation = world.place(demand, shares, as_available(world))
+            if evaluation is not None:
+                return evaluation
     return None
 
 
-def _chain(
+def chain_from(
     demand: Demand,
     candidate: Candidate,
     world: World,
@@ -174,7 +196,7 @@ def _chain(
     return chain
 
 
-def _fill(chain: Sequence[Offer], stages: int) -> tuple[Share, ...]:
+def fill(chain: Sequence[Offer], stages: int) -> tuple[Share, ...] | None:
     """The first region as full as it gets, then the next."""
     shares: list[Share] = []
     for offer in chain:
@@ -182,7 +204,12 @@ def _fill(chain: Sequence[Offer], stages: int) -> tuple[Share, ...]:
         if here:
             shares.append((offer.pool, here))
         stages -= here
-    return tuple(shares)
+    return None if stages else tuple(shares)
+
+
+def as_available(world: World) -> Grants:
+    """Every cut gets what it needs, or what there is."""
+    return lambda crossings, need: _grant(world.residual, crossings, need)
 
 
 def _grant(residual: Residual, crossings: Sequence[tuple[str, str]], need: int) -> list[int] | None:
@@ -216,7 +243,7 @@ def least_need(candidate: Candidate) -> int:
 
 def could_ever_cross(demand: Demand, world: World) -> bool:
     """Whether some chain would hold the job in whatever order prices may put the regions, on what is free there."""
-    for candidate in _single_types(demand):
+    for candidate in single_types(demand):
         counts = candidate.stage_counts
         eased = replace(counts, need_bps=tuple(map(least_grant, counts.need_bps)))
         offers = world.offers(demand, candidate)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from scheduler.errors import SchedulerError
 from scheduler.objective import Objective
-from scheduler.policies import POLICIES, PolicyConfig
+from scheduler.policies import MAIN, STUDIES, PolicyConfig
 from scheduler.replay.compare import FIGURES, Compared
 from scheduler.replay.compare import compare as compare_results
 from scheduler.replay.errors import PricesEndError, ReplayError
@@ -31,7 +31,12 @@ def replay(
     scenario: Annotated[Path, typer.Argument(help="The scenario file (YAML).", show_default=False)],
     policy: Annotated[
         str,
-        typer.Option("--policy", "-p", help=f"Policies, separated by commas: {', '.join(POLICIES)}; or all."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help=f"Policies, separated by commas: {', '.join(MAIN)}; or all of these. For studies also "
+            f"{', '.join(STUDIES)}.",
+        ),
     ] = "bace",
     out: Annotated[Path, typer.Option("--out", help="Results go to OUT/<policy>/.")] = Path("replay-out"),
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the policies.")] = 0,
@@ -69,7 +74,7 @@ def replay(
     OUT/<policy>/ holds jobs.csv, allocations.csv, links.csv, summary.json and report.html. A bad scenario ends with
     exit code 2 and writes nothing.
     """
-    names = list(POLICIES) if policy == "all" else [name.strip() for name in policy.split(",")]
+    names = list(MAIN) if policy == "all" else [name.strip() for name in policy.split(",")]
     try:
         goal = Objective(objective, cheapest_within)
         configs = [PolicyConfig(name=name, strict=strict, seed=seed, objective=goal) for name in names]

@@ -16,7 +16,7 @@ from scheduler.check import check_plan
 from scheduler.cluster import Cluster, Link, Pool, Region
 from scheduler.job import JobSpec, Parallelism, Schedule, Training
 from scheduler.network import Residual
-from scheduler.policies import POLICIES, PolicyConfig, decide
+from scheduler.policies import MAIN, PolicyConfig, decide
 from scheduler.price import PriceSeries
 from scheduler.snapshot import Snapshot, WaitingJob
 from tests.worlds import runs
@@ -121,7 +121,7 @@ def test_decide_for_12_regions_and_200_waiting_jobs():
     bare = statistics.median(_milliseconds(_bare_count, worlds))
     print(f"\n{REGIONS} regions, {JOBS} waiting jobs, {ROUNDS} rounds, CPU time; bare count: {bare:.2f} ms")
     fifo = 0.0
-    for name in POLICIES:
+    for name in MAIN:
         config = PolicyConfig(name)
         first = _milliseconds(lambda snap, config=config: decide(snap, config), worlds[:1])[0]
         taken = _milliseconds(lambda snap, config=config: decide(snap, config), worlds)

@@ -79,7 +79,19 @@ def test_a_label_names_a_policy_and_its_knob() -> None:
     assert entry.settings
 
 
-@pytest.mark.parametrize("label", ["best", "bace@0.5", "horizon@", "horizon@2", "horizon@fast"])
+def test_a_label_may_name_a_horizon_without_a_mechanism() -> None:
+    entry = entry_of("horizon:no-ejection")
+    assert (entry.family, entry.label) == ("horizon:no-ejection", "horizon:no-ejection")
+    assert entry.config is not None
+    assert (entry.config.name, entry.config.variant) == ("horizon", "no-ejection")
+    assert entry.settings != entry_of("horizon").settings
+    assert entry_of("horizon:no-ejection@.5").family == "horizon:no-ejection"
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["best", "bace@0.5", "horizon@", "horizon@2", "horizon@fast", "horizon:no-luck", "bace:no-ejection"],
+)
 def test_what_is_no_label_is_refused(label: str) -> None:
     with pytest.raises(InvalidValueError):
         entry_of(label)

@@ -1,0 +1,23 @@
+"""horizon without one of its mechanisms: what each of them is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from scheduler.policies.horizon.config import HorizonConfig
+
+VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
+    {
+        "no-resize": HorizonConfig(resizes=False),
+        "no-ejection": HorizonConfig(ejects=False),
+        "no-preemption": HorizonConfig(resizes=False, ejects=False),
+        "no-crowding": HorizonConfig(crowding=0.0),
+        "no-correction": HorizonConfig(estimate_sigma=0.0),
+        "no-rollouts": HorizonConfig(rollout_jobs=0),
+        "no-ageing": HorizonConfig(aging=0.0),
+        "no-pressure": HorizonConfig(idle_part=1.0),
+    }
+)
+"""Configurations of horizon by name, each with one mechanism off."""
