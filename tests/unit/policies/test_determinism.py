@@ -13,6 +13,7 @@ from scheduler.cluster import Cluster, Link, Pool, Region
 from scheduler.policies import POLICIES, PolicyConfig, decide
 from scheduler.price import PriceSeries
 from scheduler.snapshot import Snapshot
+from tests.busy_worlds import busy
 from tests.worlds import BIG, GPU, job
 rng = random.Random(11)
 names = ["eu", "us", "ap", "sa", "af"]
@@ -27,7 +28,8 @@ jobs = tuple(
 )
 snap = Snapshot(1, 0.0, Cluster({"g": GPU, "big": BIG}, regions, pools, links), prices, jobs)
 for name in POLICIES:
-    print(decide(snap, PolicyConfig(name)))
+    for each in (snap, *map(busy, range(10))):
+        print(decide(each, PolicyConfig(name)))
 """
 
 
