@@ -20,7 +20,7 @@ from tests.busy_worlds import busy, shuffled
 from tests.replay_worlds import job, write_scenario
 
 REPLANNING = [name for name, policy in POLICIES.items() if policy.replans]
-SEEDS = range(40)
+SEEDS = range(60)
 
 
 @cache
