@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scheduler.cluster import Cluster
+from scheduler.cost import egress_bytes_per_iteration
 from scheduler.network import Residual
 from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Integers, Network, Prices, Room, schedulable_gpus
-from scheduler.policies.horizon.weights import Weights
+from scheduler.policies.horizon.ladder import ladders_of
+from scheduler.policies.horizon.weights import Weights, tempered
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.world import World
+from scheduler.profile import boundary_bytes
 from scheduler.restart import state_of, stop_s
 
 
@@ -30,8 +34,9 @@ class Board:
     works: dict[str, Work]
     seats: dict[str, Seat]
     room: Room
+    _weights: dict[str, Weights] = field(default_factory=dict)
     _allowed: dict[Demand, Integers] = field(default_factory=dict)
-    _asked: tuple[dict[str, int], int, int] | None = field(default=None)
+    _asked: tuple[dict[str, int], int, int, list[float]] | None = field(default=None)
     """GPUs held or asked for: by job, all of them, and how many there are; as it was when it was first looked at."""
 
     @property
@@ -55,10 +60,24 @@ class Board:
         """What seconds and dollars are worth to each other for one job, beside all the others."""
         if self._asked is None:
             asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
-            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
-        asked, total, gpus = self._asked
+            lengths = sorted(each.steps * each.demand.solo_iteration_s for each in self.works.values())
+            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster), lengths)
+        asked, total, gpus, lengths = self._asked
         pressure = (total - asked.get(work.job_id, 0)) / max(1, gpus)
-        return self.weights.under(pressure, self.config)
+        longer = len(lengths) - bisect_right(lengths, work.steps * work.demand.solo_iteration_s)
+        found = self._weights.get(work.job_id)
+        if found is None:
+            under = self.weights.under(pressure, longer / max(1, len(lengths) - 1), self.config)
+            found = self._weights[work.job_id] = tempered(
+                under,
+                ladders_of(work.demand, self.cluster),
+                work.steps,
+                egress_bytes_per_iteration(boundary_bytes(work.spec), work.spec.training.micro_batches),
+                self.prices,
+                self.network,
+                self.config,
+            )
+        return found
 
     def _gpus_asked(self, work: Work) -> int:
         """GPUs that a job holds, or the least that it waits for."""
@@ -72,7 +91,12 @@ class Board:
         """An independent copy, to try something on."""
         world = self.world.with_residual(self.residual.clone())
         return replace(
-            self, world=world, works=dict(self.works), seats=dict(self.seats), room=self.room.clone()
+            self,
+            world=world,
+            works=dict(self.works),
+            seats=dict(self.seats),
+            room=self.room.clone(),
+            _weights={},
         )
 
     def advance(self, to_s: float) -> None:
@@ -82,6 +106,7 @@ class Board:
                 self.residual.give_back_transfers(seat.transfers)
                 self.room.move(None, seat.transfers, +1)
         self.now_s, self._asked = to_s, None
+        self._weights.clear()
 
     def release(self, job_id: str) -> Seat:
         """Take a job off its seat."""

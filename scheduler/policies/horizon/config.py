@@ -42,7 +42,7 @@ class HorizonConfig:
     """… and by this many of its restarts."""
     search_nodes: int = 4000
     """Nodes that one search for a chain may visit."""
-    rollout_jobs: int = 30
+    rollout_jobs: int = 20
     """Up to so many jobs the portfolio is played out; with more, the main way decides alone."""
     rollout_events: int = 60
     """Ends of jobs that a rollout looks ahead."""
@@ -50,3 +50,6 @@ class HorizonConfig:
     """A way whose rollout takes more of BACE-Pipe's completion times is left out, while there is another."""
     later_improved: int = 4
     """Running jobs that a rollout tries to improve at each end, the shortest first."""
+    rank_part: float = 0.0
+    most_slower: float = 0.15
+    most_slower_egress: float = 0.15

@@ -5,6 +5,7 @@ The portfolio always holds BACE-Pipe itself, so that no plan is taken that looks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from scheduler.policies import bace
 from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.rollout import Act, Outcome, play
+from scheduler.policies.horizon.rollout import Act, play
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Work, seat_of
 from scheduler.priority import by_dynamic_priority
@@ -75,32 +76,32 @@ def as_bace(board: Board) -> None:
 
 def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
     """The portfolio, the main way first."""
-    yield Way("elastic", config, weights, elastic, elastic_later)
     yield Way("bace", config, weights, as_bace, as_bace)
-    for name, part, crowding in (("quicker", 0.3, 1.0), ("quickest", 0.1, 0.5)):
-        lighter = Weights(crowding * weights.gpu_s, part * weights.electricity_s, part * weights.egress_s)
-        yield Way(name, config, lighter, elastic, elastic_later)
-    yield Way("narrow", config, replace(weights, gpu_s=2 * weights.gpu_s), elastic, elastic_later)
+    yield Way("elastic", config, weights, elastic, elastic_later)
+    for name, part in (("quicker", 3), ("quickest", 20)):
+        quick = replace(
+            config, most_slower=config.most_slower / part, most_slower_egress=config.most_slower_egress / part
+        )
+        yield Way(name, quick, weights, elastic, elastic_later)
 
 
 def best_way(board: Board) -> Board:
-    """The board after the first step of the best way."""
+    """The board after the first step of the first way that is as fast as asked; of the fastest, if none is."""
     config, weights = board.config, board.weights
-    tried: list[tuple[Way, Board, Outcome]] = []
+    tried: list[tuple[float, Board]] = []
+    reference_s = math.inf
     for way in ways(config, weights):
         first = board.clone()
         first.config, first.weights = way.config, way.weights
         way.first(first)
         played = play(first.clone(), way.later, config.rollout_events)
-        tried.append((way, first, played))
-    reference = next(outcome for way, _, outcome in tried if way.name == "bace")
-    for guard in (config.rollout_guard, 1.0):
-        within = [each for each in tried if each[2].jct_s <= guard * reference.jct_s]
-        if within:
-            break
-    _, first, _ = min(within, key=lambda each: each[2].score_s(weights))
-    first.config, first.weights = config, weights
-    return first
+        first.config, first.weights = config, weights
+        tried.append((played.jct_s, first))
+        if way.name == "bace":
+            reference_s = played.jct_s
+        elif played.jct_s <= config.rollout_guard * reference_s and reference_s < math.inf:
+            return first
+    return min(tried, key=lambda each: each[0])[1]
 
 
 def _as_waiting(work: Work) -> WaitingJob:

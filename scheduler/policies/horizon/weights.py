@@ -8,15 +8,18 @@ dollar is w·ΣT/ΣC. So the scale follows the jobs and the prices, without hind
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from scheduler.cluster import Cluster
 from scheduler.cost import SECONDS_PER_HOUR, egress_bytes_per_iteration, egress_usd
 from scheduler.objective import Objective
 from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.ladder import ladders_of
+from scheduler.policies.horizon.ground import Network, Prices
+from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.profile import boundary_bytes
 
 _CHEAPEST = 40.0
@@ -31,15 +34,16 @@ class Weights:
     electricity_s: float
     egress_s: float
 
-    def under(self, pressure: float, config: HorizonConfig) -> Weights:
-        """For a job beside which the others hold or ask for such a part of the GPUs.
+    def under(self, pressure: float, longer: float, config: HorizonConfig) -> Weights:
+        """For a job beside which the others hold or ask for such a part of the GPUs, and such a part of them is longer.
 
         In an idle cluster nobody is kept waiting by what a job holds, and all that a cheaper seat does is to make it
         take longer: there both count less.
         """
-        full = min(1.0, pressure / config.full_pressure)
+        full = min(1.0, pressure / config.full_pressure) ** 2
         cost = config.idle_part + (1 - config.idle_part) * full
-        return Weights(self.gpu_s * full, self.electricity_s * cost, self.egress_s * cost)
+        rank = 1 + config.rank_part * (2 * longer - 1)
+        return Weights(self.gpu_s * full * rank, self.electricity_s * cost, self.egress_s * cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +100,33 @@ def _cost_over_time(objective: Objective) -> float:
     """1 at an equal weight, 0 at the fastest."""
     weight = objective.weight_jct
     return min(_CHEAPEST, (1.0 - weight) / weight) if weight > 0 else _CHEAPEST
+
+
+def tempered(
+    weights: Weights,
+    ladders: Sequence[Ladder],
+    steps: float,
+    cut_bytes_per_step: float,
+    prices: Prices,
+    network: Network,
+    config: HorizonConfig,
+) -> Weights:
+    """The weights of one job, such that no saving makes it much slower than it could be.
+
+    The dollars between its fastest rung at mean prices and its cheapest at the lowest are worth at most
+    `most_slower` of its time, the egress of one cut at most `most_slower_egress`.
+    """
+    if not ladders:
+        return weights
+    ladder = min(ladders, key=lambda each: float(each.iteration_s[-1]))
+    run_s = steps * ladder.iteration_s
+    time_s = run_s * (1 + weights.gpu_s * ladder.gpus)
+    fastest = int(np.argmin(time_s))
+    price = prices.over(run_s[fastest : fastest + 1])[:, 0]
+    energy = ladder.draw_kw * run_s / SECONDS_PER_HOUR
+    spread = float((energy[fastest] - energy.min()) * max(0.0, price.mean())) * weights.electricity_s
+    cut = 2 * egress_usd(cut_bytes_per_step * steps, network.mean_egress_usd_per_gb()) * weights.egress_s
+    limit_s = float(time_s[fastest])
+    electricity = min(1.0, config.most_slower * limit_s / spread) if spread > 0 else 1.0
+    egress = min(1.0, config.most_slower_egress * limit_s / cut) if cut > 0 else 1.0
+    return Weights(weights.gpu_s, electricity * weights.electricity_s, egress * weights.egress_s)
