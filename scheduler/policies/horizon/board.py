@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -36,7 +35,7 @@ class Board:
     room: Room
     _weights: dict[str, Weights] = field(default_factory=dict)
     _allowed: dict[Demand, Integers] = field(default_factory=dict)
-    _asked: tuple[dict[str, int], int, int, list[float]] | None = field(default=None)
+    _asked: tuple[dict[str, int], int, int] | None = field(default=None)
     """GPUs held or asked for: by job, all of them, and how many there are; as it was when it was first looked at."""
 
     @property
@@ -60,14 +59,12 @@ class Board:
         """What seconds and dollars are worth to each other for one job, beside all the others."""
         if self._asked is None:
             asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
-            lengths = sorted(each.steps * each.demand.solo_iteration_s for each in self.works.values())
-            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster), lengths)
-        asked, total, gpus, lengths = self._asked
+            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
+        asked, total, gpus = self._asked
         pressure = (total - asked.get(work.job_id, 0)) / max(1, gpus)
-        longer = len(lengths) - bisect_right(lengths, work.steps * work.demand.solo_iteration_s)
         found = self._weights.get(work.job_id)
         if found is None:
-            under = self.weights.under(pressure, longer / max(1, len(lengths) - 1), self.config)
+            under = self.weights.under(pressure, self.config)
             found = self._weights[work.job_id] = tempered(
                 under,
                 ladders_of(work.demand, self.cluster),

@@ -19,6 +19,10 @@ class HorizonConfig:
     """Part of these weights that holds while the cluster is idle."""
     full_pressure: float = 0.5
     """Part of the GPUs that is held or asked for from which on they hold whole."""
+    most_slower: float = 0.3
+    """What electricity a job can save by fewer stages is worth at most this part of its shortest time."""
+    most_slower_egress: float = 0.15
+    """What the egress of one cut costs a job is worth at most this part of its shortest time."""
     estimate_sigma: float = 0.5
     """How far declared steps are from the truth: σ of the logarithm of their ratio."""
     aging: float = 0.1
@@ -42,7 +46,7 @@ class HorizonConfig:
     """… and by this many of its restarts."""
     search_nodes: int = 4000
     """Nodes that one search for a chain may visit."""
-    rollout_jobs: int = 20
+    rollout_jobs: int = 24
     """Up to so many jobs the portfolio is played out; with more, the main way decides alone."""
     rollout_events: int = 60
     """Ends of jobs that a rollout looks ahead."""
@@ -50,6 +54,3 @@ class HorizonConfig:
     """A way whose rollout takes more of BACE-Pipe's completion times is left out, while there is another."""
     later_improved: int = 4
     """Running jobs that a rollout tries to improve at each end, the shortest first."""
-    rank_part: float = 0.0
-    most_slower: float = 0.15
-    most_slower_egress: float = 0.15

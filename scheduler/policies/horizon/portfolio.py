@@ -78,7 +78,7 @@ def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
     """The portfolio, the main way first."""
     yield Way("bace", config, weights, as_bace, as_bace)
     yield Way("elastic", config, weights, elastic, elastic_later)
-    for name, part in (("quicker", 3), ("quickest", 20)):
+    for name, part in (("quick", 2), ("quicker", 6), ("quickest", 20)):
         quick = replace(
             config, most_slower=config.most_slower / part, most_slower_egress=config.most_slower_egress / part
         )

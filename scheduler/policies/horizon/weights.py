@@ -34,16 +34,15 @@ class Weights:
     electricity_s: float
     egress_s: float
 
-    def under(self, pressure: float, longer: float, config: HorizonConfig) -> Weights:
-        """For a job beside which the others hold or ask for such a part of the GPUs, and such a part of them is longer.
+    def under(self, pressure: float, config: HorizonConfig) -> Weights:
+        """For a job beside which the others hold or ask for such a part of the GPUs.
 
         In an idle cluster nobody is kept waiting by what a job holds, and all that a cheaper seat does is to make it
         take longer: there both count less.
         """
         full = min(1.0, pressure / config.full_pressure) ** 2
         cost = config.idle_part + (1 - config.idle_part) * full
-        rank = 1 + config.rank_part * (2 * longer - 1)
-        return Weights(self.gpu_s * full * rank, self.electricity_s * cost, self.egress_s * cost)
+        return Weights(self.gpu_s * full, self.electricity_s * cost, self.egress_s * cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,9 @@ def tempered(
 ) -> Weights:
     """The weights of one job, such that no saving makes it much slower than it could be.
 
-    The dollars between its fastest rung at mean prices and its cheapest at the lowest are worth at most
-    `most_slower` of its time, the egress of one cut at most `most_slower_egress`.
+    The electricity between its fastest rung and its cheapest, at mean prices, is worth at most `most_slower` of its
+    time, the egress of one cut at most `most_slower_egress`. Where power is steady and regions are alike the number
+    of stages is all there is to save with, and it is paid for in time; a cheaper region costs none.
     """
     if not ladders:
         return weights
