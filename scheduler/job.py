@@ -159,6 +159,8 @@ class JobSpec:
     placement: PlacementRule = field(default_factory=PlacementRule)
     priority: int = 50
     elasticity: Elasticity = Elasticity.NONE
+    max_wait_s: float | None = None
+    """How long it may be kept waiting, seconds."""
     deadline_s: float | None = None
     budget_usd: float | None = None
     profile: MeasuredProfile | None = None

@@ -158,6 +158,16 @@ class Residual:
         """An independent copy."""
         return Residual(self.topology, dict(self._free), dict(self._links), dict(self._up), dict(self._down))
 
+    def least(self, other: Residual) -> Residual:
+        """What is free here and there."""
+        return Residual(
+            self.topology,
+            {key: min(free, other._free.get(key, 0)) for key, free in self._free.items()},
+            {key: min(free, other._links[key]) for key, free in self._links.items()},
+            {key: min(free, other._up[key]) for key, free in self._up.items()},
+            {key: min(free, other._down[key]) for key, free in self._down.items()},
+        )
+
     def free_gpus(self, pool: PoolKey) -> int:
         """GPUs of a pool that nobody holds; 0 for a pool that is not there."""
         return max(0, self._free.get(pool, 0))

@@ -18,6 +18,8 @@ class ReasonCode(StrEnum):
     PORTS_EXHAUSTED = "PortsExhausted"  # no rendezvous port is free where its first rank would stand
     CHAIN_TOO_SHORT = "ChainTooShort"  # the regions that can be joined now hold fewer stages than K_min
     BEHIND_IN_QUEUE = "BehindInQueue"  # jobs before it took what it needed in this round
+    PLACE_KEPT = "PlaceKept"  # it has waited too long: where and when it comes next is kept free for it
+    KEPT_FOR_ANOTHER = "KeptForAnother"  # what is free is kept for a job that has waited too long
     BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits
     MEMORY_TOO_SMALL = "MemoryTooSmall"  # no number of stages fits in any GPU type's memory
     NEVER_FITS = "NeverFits"  # K_min exceeds what this policy could ever place on this cluster

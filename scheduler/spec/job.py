@@ -112,6 +112,7 @@ class JobDocument(Section):
             ),
             priority=self.priority,
             elasticity=self.effective_elasticity,
+            max_wait_s=self.max_wait,
             deadline_s=self.deadline,
             budget_usd=self.budget_usd,
             profile=None if self.profile is None else self.profile.measured(),

@@ -44,7 +44,7 @@ def _unsupported_anywhere(document: JobDocument) -> list[FieldIssue]:
     if document.data:
         expected = "no data section: this version places no data; the job reads its corpus from where it is"
         issues.append(FieldIssue("/data", [entry.uri for entry in document.data], expected))
-    for name in ("deadline", "budget_usd", "max_wait"):
+    for name in ("deadline", "budget_usd"):
         value = getattr(document, name)
         if value is not None:
             expected = f"no {name}: the policies of this version do not plan by it"

@@ -1,4 +1,4 @@
-"""What horizon does with the jobs on a board: start, make room, grow and move."""
+"""What horizon does with the jobs on a board: keep a place, start, make room, grow and move."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ from collections.abc import Iterable
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.options import Option, best_option, score_of
-from scheduler.policies.horizon.queue import ends_s, shortest_first
+from scheduler.policies.horizon.queue import alone_s, ends_s, shortest_first, starved
+from scheduler.policies.horizon.reservation import allowed_option, reserve
 from scheduler.policies.horizon.work import Work
+
+
+def keep_place(board: Board) -> None:
+    """Whoever has waited too long starts before everybody else, or has a place kept for it."""
+    work = starved(board)
+    if work is None:
+        return
+    option = best_option(work, board, None)
+    if option is not None:
+        board.place(work.job_id, option.seat)
+    elif not (board.config.ejects and make_room(board, work)):
+        board.kept = reserve(board, work)
 
 
 def start_waiting(board: Board) -> None:
@@ -16,7 +29,7 @@ def start_waiting(board: Board) -> None:
     for work in shortest_first(board):
         if work.demand in refused:
             continue
-        option = best_option(work, board, None)
+        option = allowed_option(work, board, None)
         if option is not None:
             board.place(work.job_id, option.seat)
         elif not (board.config.ejects and make_room(board, work)):
@@ -35,11 +48,11 @@ def make_room(board: Board, newcomer: Work) -> bool:
         stays_s = board.remaining_s(victim, seat)
         trial = board.clone()
         trial.evict(victim.job_id)
-        option = best_option(newcomer, trial, None)
+        option = allowed_option(newcomer, trial, None)
         if option is None:
             continue
         trial.place(newcomer.job_id, option.seat)
-        again = best_option(victim, trial, seat)
+        again = allowed_option(victim, trial, seat)
         away_s = option.run_s + board.stopping_s(victim, seat) + board.cluster.restart.fixed_s + stays_s
         loss_s = (away_s if again is None else again.run_s) - stays_s
         if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
@@ -57,7 +70,7 @@ def make_room(board: Board, newcomer: Work) -> bool:
 def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
     """The jobs that may be pushed aside for a newcomer: longer than it, and settled."""
     config = board.config
-    length_s = newcomer.steps * newcomer.demand.solo_iteration_s
+    length_s = alone_s(newcomer)
     may = [
         (-board.remaining_s(work, seat), job_id, work)
         for job_id, seat in board.seats.items()
@@ -94,6 +107,6 @@ def improve_running(board: Board, most: int | None = None) -> None:
             continue
         stays = score_of(work, seat, board)
         board.release(job_id)
-        option = best_option(work, board, seat, below_s=stays * (1 - config.gain_part))
+        option = allowed_option(work, board, seat, below_s=stays * (1 - config.gain_part))
         margin_s = config.gain_part * stays + config.gain_restarts * (option.restart_s if option else 0.0)
         board.place(job_id, seat if option is None or option.score_s > stays - margin_s else option.seat)

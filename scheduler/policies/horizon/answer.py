@@ -5,11 +5,14 @@ from __future__ import annotations
 from scheduler.evaluate import evaluate
 from scheduler.plan import Decision, Hold, Move, Preempt, Reject, Start
 from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.queue import shortest_first
+from scheduler.policies.horizon.options import best_option
+from scheduler.policies.horizon.queue import shortest_first, waited_s
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.proposal import cuts_sentence, plural, prices_sentence, sentence
 from scheduler.policies.queueing import QueueRound
+from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import WaitingJob
+from scheduler.units import format_duration, format_time
 
 
 def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) -> list[Decision]:
@@ -26,7 +29,7 @@ def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) 
         if job is None:
             continue
         position += 1
-        made.append(Hold(work.job_id, position, round_.reasons(job, work.demand)))
+        made.append(Hold(work.job_id, position, _held(board, work, job, round_)))
     for job_id, work in sorted(board.works.items()):
         if work.seat is None:
             continue
@@ -50,6 +53,22 @@ def rejected(job_id: str, job: WaitingJob, work: Work, round_: QueueRound) -> Re
     """The refusal of a job that could not run here if everything were free; None if it could."""
     never = round_.never(job, work.demand)
     return Reject(job_id, never) if never else None
+
+
+def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound) -> tuple[Reason, ...]:
+    """Why a job waits, the nearest cause first."""
+    kept = board.kept
+    if kept is None:
+        return round_.reasons(job, work.demand)
+    head = kept.work.job_id
+    where = f"{kept.seat.placement.describe()} from {format_time(round(kept.later.now_s))} on"
+    if work.job_id == head:
+        detail = f"it has waited for {format_duration(waited_s(work, board))}: {where}, by forecast, is kept for it"
+        return (Reason(ReasonCode.PLACE_KEPT, detail), *round_.reasons(job, work.demand))
+    if best_option(work, board, None) is not None:
+        detail = f"it would fit now, but {head} has waited too long, and {where} is kept for that one"
+        return (Reason(ReasonCode.KEPT_FOR_ANOTHER, detail),)
+    return round_.reasons(job, work.demand)
 
 
 def _start(board: Board, work: Work, seat: Seat) -> Start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from scheduler.policies.world import World
 from scheduler.profile import boundary_bytes
 from scheduler.restart import state_of, stop_s
 
+if TYPE_CHECKING:
+    from scheduler.policies.horizon.reservation import Reservation
+
 
 @dataclass(slots=True)
 class Board:
@@ -33,6 +37,8 @@ class Board:
     works: dict[str, Work]
     seats: dict[str, Seat]
     room: Room
+    kept: Reservation | None = None
+    """The place kept for a job that has waited too long; it follows what happens to all others."""
     _weights: dict[str, Weights] = field(default_factory=dict)
     _allowed: dict[Demand, Integers] = field(default_factory=dict)
     _asked: tuple[dict[str, int], int, int] | None = field(default=None)
@@ -94,6 +100,7 @@ class Board:
             seats=dict(self.seats),
             room=self.room.clone(),
             _weights={},
+            kept=None if self.kept is None else self.kept.clone(),
         )
 
     def advance(self, to_s: float) -> None:
@@ -111,7 +118,13 @@ class Board:
         travelling = seat.transfers if seat.ready_s > self.now_s else ()
         self.residual.give_back(seat.placement, travelling)
         self.room.move(seat.placement, travelling, +1)
+        if self.kept is not None:
+            self.kept.release(job_id)
         return seat
+
+    def holds(self, seat: Seat) -> bool:
+        """Whether all that a seat needs is free."""
+        return self.room.holds(seat.placement, seat.transfers if seat.ready_s > self.now_s else ())
 
     def place(self, job_id: str, seat: Seat) -> None:
         """Put a job on a seat that is free."""
@@ -119,6 +132,9 @@ class Board:
         self.residual.take(seat.placement, travelling)
         self.room.move(seat.placement, travelling, -1)
         self.seats[job_id] = seat
+        if self.kept is not None:
+            is_its_own = job_id == self.kept.work.job_id
+            self.kept = None if is_its_own else self.kept.place(self, self.works[job_id], seat)
 
     def evict(self, job_id: str) -> Seat:
         """Take a job off its seat, to wait: its state lies where it stood, if it has stepped there."""

@@ -27,6 +27,13 @@ class HorizonConfig:
     """How far declared steps are from the truth: σ of the logarithm of their ratio."""
     aging: float = 0.1
     """Seconds by which a second of waiting makes a job count as shorter."""
+    patience_s: float = 1800.0
+    """A job that has waited for so long, and …"""
+    patience_runs: float = 1.0
+    """… for so many times what it would run alone, may have a place kept for it."""
+    drains_after: float = 4.0
+    """After so many times that long it comes before all that came later, and nobody who starts is believed to have
+    ended when it begins."""
     crowding: float = 1.0
     """How much a held GPU-second is thought to take from the others, of (other jobs) / (GPUs)."""
     resizes: bool = True

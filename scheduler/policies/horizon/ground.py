@@ -148,6 +148,14 @@ class Room:
         for each in transfers:
             self._move(index[each.src], index[each.dst], sign * math.ceil(each.bandwidth_bps))
 
+    def holds(self, placement: Placement, transfers: Iterable[Transfer]) -> bool:
+        """Whether all of it is free."""
+        taken = self.clone()
+        taken.move(placement, transfers, -1)
+        left = (*taken.gpus.values(), taken.link_bps, taken.up_bps, taken.down_bps)
+        had = (*self.gpus.values(), self.link_bps, self.up_bps, self.down_bps)
+        return all(bool(((now >= 0) | (now == before)).all()) for now, before in zip(left, had, strict=True))
+
     def access_bps(self) -> Floats:
         """By region: the smaller of what may still leave and what may still enter it."""
         return np.minimum(self.up_bps, self.down_bps)

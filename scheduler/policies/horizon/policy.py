@@ -9,6 +9,7 @@ from scheduler.network import Residual
 from scheduler.objective import Objective
 from scheduler.options import Demand, Demands
 from scheduler.plan import Decision, Plan
+from scheduler.policies.horizon.acts import keep_place
 from scheduler.policies.horizon.answer import decisions, rejected
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
@@ -37,6 +38,7 @@ class HorizonPolicy:
         round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
         waiting = {job.spec.job_id: job for job in snapshot.waiting}
         board, refused = self.board(snapshot, seed, objective, round_)
+        keep_place(board)
         if len(board.works) <= self.config.rollout_jobs:
             board = best_way(board)
         else:

@@ -71,7 +71,9 @@ def as_bace(board: Board) -> None:
                 continue
             transfers = granted
             ready_s += restart_s(work.spec, board.cluster, placement, transfers)
-        board.place(work.job_id, seat_of(work.spec, board.cluster, proposal.evaluation, ready_s, transfers))
+        seat = seat_of(work.spec, board.cluster, proposal.evaluation, ready_s, transfers)
+        if board.kept is None or board.kept.allows(board, work, seat):
+            board.place(work.job_id, seat)
 
 
 def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:

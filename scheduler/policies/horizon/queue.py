@@ -1,6 +1,8 @@
-"""Who comes first, and who ends when."""
+"""Who comes first, who has waited too long, and who ends when."""
 
 from __future__ import annotations
+
+import math
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.work import Work
@@ -8,14 +10,59 @@ from scheduler.policies.horizon.work import Work
 
 def shortest_first(board: Board) -> list[Work]:
     """The waiting jobs: the user's priority first, then the least time left to run, less a part of the time waited."""
-    waiting = [work for job_id, work in board.works.items() if job_id not in board.seats]
-    return sorted(waiting, key=lambda work: (-work.spec.priority, rank_s(work, board), *_arrival(work)))
+    return sorted(
+        _waiting(board), key=lambda work: (-work.spec.priority, rank_s(work, board), *_arrival(work))
+    )
 
 
 def rank_s(work: Work, board: Board) -> float:
     """What a waiting job is ordered by: its run time alone, less `aging` for every second it has waited."""
-    waited_s = max(0.0, board.now_s - work.waits_since_s)
-    return work.steps * work.demand.solo_iteration_s - board.config.aging * waited_s
+    return alone_s(work) - board.config.aging * waited_s(work, board)
+
+
+def alone_s(work: Work) -> float:
+    """How long the rest of a job would take alone, at its best."""
+    return work.steps * work.demand.solo_iteration_s
+
+
+def waited_s(work: Work, board: Board) -> float:
+    """Since when a job waits, or waits again."""
+    return max(0.0, board.now_s - work.waits_since_s)
+
+
+def patience_s(work: Work, board: Board) -> float:
+    """How long a job may be kept waiting: as long as it would run, or what its owner allows where that is less."""
+    own_s = max(board.config.patience_s, board.config.patience_runs * alone_s(work))
+    return own_s if work.spec.max_wait_s is None else min(own_s, work.spec.max_wait_s)
+
+
+def starved(board: Board) -> Work | None:
+    """The job that has waited too long and is next to have a place kept for it.
+
+    It is one of those with the highest priority that waits, and of these the one that has waited longest in parts of
+    what it may be kept waiting (the highest response ratio next, P. Brinch Hansen, 1971): the short come first, as they
+    do anyway. Under a load that no order can serve that would keep the long waiting for ever, so whoever has waited
+    very much too long comes before all that came later.
+    """
+    waiting = _waiting(board)
+    highest = max((work.spec.priority for work in waiting), default=0)
+    found = [
+        work
+        for work in waiting
+        if work.spec.priority == highest and waited_s(work, board) >= patience_s(work, board)
+    ]
+
+    def turn(work: Work) -> tuple[float, float, float, float, str]:
+        ratio = waited_s(work, board) / max(1.0, patience_s(work, board))
+        first = work.waits_since_s if has_waited_far_too_long(work, board) else math.inf
+        return (first, -ratio, rank_s(work, board), *_arrival(work))
+
+    return min(found, key=turn, default=None)
+
+
+def has_waited_far_too_long(work: Work, board: Board) -> bool:
+    """Whether nothing that others may want counts any more against the job's start."""
+    return waited_s(work, board) > board.config.drains_after * patience_s(work, board)
 
 
 def ends_s(board: Board) -> list[tuple[float, str]]:
@@ -23,6 +70,10 @@ def ends_s(board: Board) -> list[tuple[float, str]]:
     return sorted(
         (board.remaining_s(board.works[job_id], seat), job_id) for job_id, seat in board.seats.items()
     )
+
+
+def _waiting(board: Board) -> list[Work]:
+    return [work for job_id, work in board.works.items() if job_id not in board.seats]
 
 
 def _arrival(work: Work) -> tuple[float, str]:

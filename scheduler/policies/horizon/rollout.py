@@ -36,6 +36,7 @@ def play(board: Board, act: Act, most_events: int) -> Outcome:
 
     The board is used up. Jobs that find no place with everything free count as long as all others together.
     """
+    board.kept = None  # who comes first is for the moment; what a way of deciding comes to is asked here
     began_s, jct_s = board.now_s, 0.0
     bill = _Bill()
     for _ in range(most_events):

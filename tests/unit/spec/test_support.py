@@ -24,7 +24,6 @@ COMMAND = {"command": ["python", "train.py"]}
         ({"data": [{"uri": "s3://corpus", "size": "1GB"}]}, "/data"),
         ({"deadline": "2026-12-24T00:00:00Z"}, "/deadline"),
         ({"budget_usd": 5}, "/budget_usd"),
-        ({"max_wait": "6h"}, "/max_wait"),
         ({"run": {**COMMAND, "image": "registry/image:1"}}, "/run/image"),
         ({"run": {**COMMAND, "secrets": {"T": "vault:path"}}}, "/run/secrets/T"),
         ({"run": COMMAND, "elasticity": "resize"}, "/elasticity"),
@@ -43,6 +42,7 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
     "changes",
     [
         {},
+        {"max_wait": "6h"},
         {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
         {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
         {"checkpoint": {"uri": "file:///var/checkpoints"}, "training": {"steps": 1, "dtype": "fp32"}},
@@ -56,7 +56,7 @@ def test_what_can_be_honoured_is_not_refused(changes: dict[str, Any]) -> None:
 def test_a_replay_runs_fractions_and_ignores_how_a_job_is_started() -> None:
     document = parse_job(job(parallelism={"data": 1.875, "tensor": 8}, run={**COMMAND, "image": "x"}))
     assert unsupported_in_replay(document) == []
-    assert [issue.pointer for issue in unsupported_in_replay(parse_job(job(max_wait="1h")))] == ["/max_wait"]
+    assert [issue.pointer for issue in unsupported_in_replay(parse_job(job(budget_usd=5)))] == ["/budget_usd"]
 
 
 def test_a_region_that_no_one_has_is_named() -> None:
