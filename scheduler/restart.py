@@ -20,7 +20,6 @@ from scheduler.placement import Placement, Transfer
 from scheduler.profile import BYTES_PER_PARAMETER, split_layers
 from scheduler.snapshot import RunningJob, StateSpan
 
-
 LEAST_PART: Final = 50
 """State travels only where at least one part in so many of a link is free: it would hardly ever arrive otherwise."""
 
