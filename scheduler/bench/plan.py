@@ -13,6 +13,7 @@ from typing import Final
 from scheduler.bench.entries import BOUNDS, Entry, all_entries
 from scheduler.bench.paper import paper_cells
 from scheduler.bench.real import real_cells
+from scheduler.bench.single import single_cells
 from scheduler.bench.sweeps import sweep_cells
 from scheduler.bench.wan import wan_cells
 from scheduler.bench.worlds import USUAL, Cell, Split
@@ -25,7 +26,7 @@ _DRAWS_WITH_KNOBS: Final = 5
 _ROUNDING: Final = 1e-9
 
 GRIDS: Final[Mapping[str, Callable[[Split], Sequence[Cell]]]] = MappingProxyType(
-    {"P": paper_cells, "W": wan_cells, "R": real_cells, "S": sweep_cells}
+    {"P": paper_cells, "W": wan_cells, "R": real_cells, "O": single_cells, "S": sweep_cells}
 )
 """Every grid by its letter."""
 

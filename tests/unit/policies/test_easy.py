@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from scheduler.check import check_plan
 from scheduler.plan import Hold, Start
 from scheduler.policies import PolicyConfig, decide
@@ -102,13 +100,3 @@ def test_strict_order_backfills_nobody():
     decisions = decide(snap, replace(EASY, strict=True)).decisions
     assert not any(isinstance(each, Start) for each in decisions)
     assert decisions[1].reasons[0].code is ReasonCode.BLOCKED_BY_HEAD
-
-
-@pytest.mark.parametrize("seconds", [1, 60, 3600])
-def test_an_endless_stream_of_small_jobs_never_delays_a_gang(seconds: int):
-    """At every moment one more small job is there than fits; the gang still starts when what ran before it ends."""
-    gang, running, steps = rigid("gang", 7, 10, 0.0), [], 100
-    running = busy(WORLD, (rigid("first", 8, steps, -1.0), steps))
-    waiting = [gang] + [rigid(f"s{n:03d}", 1, seconds, 1.0 + n) for n in range(20)]
-    assert started(snapshot(WORLD, *waiting, running=running)) == set()
-    assert started(snapshot(WORLD, *waiting)) >= {"gang"}
