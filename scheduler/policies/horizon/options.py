@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from scheduler.allocator import Share
 from scheduler.cost import BYTES_PER_GB, SECONDS_PER_HOUR, egress_bytes_per_iteration
+from scheduler.evaluate import Evaluation
 from scheduler.job import Schedule
 from scheduler.pipeline.kernel import compiled
+from scheduler.policies import bace
 from scheduler.policies.horizon import chain_kernel
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.ground import Floats, Integers
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.policies.horizon.work import Seat, Work, seat_of
 from scheduler.profile import boundary_bytes
-from scheduler.restart import granted_transfers, state_bytes, state_of
+from scheduler.restart import granted_transfers, restart_s, state_bytes, state_of
 from scheduler.snapshot import StateSpan
 
 _MOST_BUILT: Final = 6
@@ -60,6 +62,12 @@ class _Candidate:
     wider: int = 1
     """What its cuts are granted, in parts of what keeps up."""
 
+    def directions(self) -> tuple[_Candidate, ...]:
+        """A chain can begin at either end; which one does is for the timeline to say, not for names."""
+        if len(self.shares) == 1:
+            return (self,)
+        return (self, replace(self, shares=self.shares[::-1]))
+
 
 def score_of(work: Work, seat: Seat, board: Board) -> float:
     """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
@@ -90,9 +98,12 @@ def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = ma
     for candidate in sorted(candidates, key=lambda each: each.score_s)[:_MOST_BUILT]:
         if best is not None and best.score_s <= candidate.score_s:
             break
-        option = _built(origin, board, candidate)
-        if option is not None and (best is None or option.score_s < best.score_s):
-            best = option
+        for each in candidate.directions():
+            option = _built(origin, board, each)
+            if option is not None and (best is None or option.score_s < best.score_s):
+                best = option
+    if best is None and below_s == math.inf:
+        best = _mixed(origin, board)
     return best
 
 
@@ -114,19 +125,31 @@ class _Origin:
 
 def _built(origin: _Origin, board: Board, candidate: _Candidate) -> Option | None:
     """The seat of a candidate, scored in full; None if it does not fit or its state cannot get there."""
-    work, wider = origin.work, candidate.wider
+    wider = candidate.wider
     evaluation = board.world.place(
-        work.demand, candidate.shares, lambda crossings, need: [need * wider] * len(crossings)
+        origin.work.demand, candidate.shares, lambda crossings, need: [need * wider] * len(crossings)
     )
-    if evaluation is None:
+    return None if evaluation is None else _seated(origin, board, evaluation)
+
+
+def _mixed(origin: _Origin, board: Board) -> Option | None:
+    """BACE-Pipe's placement for a job that finds none on GPUs of one type: it may stand on several."""
+    demand = origin.work.demand
+    if all(len(each.stage_counts.gpu_types) == 1 for each in demand.candidates):
         return None
-    transfers = granted_transfers(work.spec, origin.state, evaluation.placement, board.residual)
+    proposal = bace.place(demand, board.world)
+    return None if proposal is None else _seated(origin, board, proposal.evaluation)
+
+
+def _seated(origin: _Origin, board: Board, evaluation: Evaluation) -> Option | None:
+    """The seat that a placement is for the job, scored in full; None if its state cannot get there."""
+    work, placement = origin.work, evaluation.placement
+    transfers = granted_transfers(work.spec, origin.state, placement, board.residual)
     if transfers is None:
         return None
     before_s = origin.stopping_s
     if origin.restarts:
-        before_s += board.cluster.restart.fixed_s + candidate.ladder.storage_of(evaluation.placement.stages)
-        before_s += max((each.duration_s for each in transfers), default=0.0)
+        before_s += restart_s(work.spec, board.cluster, placement, transfers)
     seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
     return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scheduler.cluster import Cluster
 from scheduler.job import Elasticity
 from scheduler.network import Residual
 from scheduler.objective import Objective
@@ -66,8 +67,8 @@ class HorizonPolicy:
             else:
                 works[job.spec.job_id] = work
         for running in sorted(snapshot.running, key=lambda each: each.spec.job_id):
-            if running.stopping:
-                continue
+            if running.stopping or not _stands_on(running, snapshot.cluster):
+                continue  # what runs outside the cluster that is planned on stays as it is
             work = running_work(running, _demand_of(running, demands), snapshot.cluster, sigma)
             if work.seat is not None:
                 works[work.job_id], seats[work.job_id] = work, work.seat
@@ -89,6 +90,14 @@ class HorizonPolicy:
         room = Room.of(residual)
         board = Board(snapshot.now_s, world, prices, network, weights, self.config, works, seats, room)
         return board, refused
+
+
+def _stands_on(running: RunningJob, cluster: Cluster) -> bool:
+    """Whether the regions and GPU types of a running job are still part of the cluster."""
+    return all(
+        segment.region in cluster.regions and segment.gpu_type in cluster.gpu_types
+        for segment in running.allocation.placement.segments
+    )
 
 
 def _demand_of(running: RunningJob, demands: Demands) -> Demand:
