@@ -38,6 +38,10 @@ class Ladder:
         counts = self.candidate.stage_counts
         return counts.need_bps[counts.index(int(self.stages[rung]))]
 
+    def storage_of(self, stages: int) -> float:
+        """`storage_s` of the rung with so many stages."""
+        return float(self.storage_s[int(np.searchsorted(self.stages, stages))])
+
 
 _LADDERS: WeakKeyDictionary[Demand, tuple[Ladder, ...]] = WeakKeyDictionary()
 
