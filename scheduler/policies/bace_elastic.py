@@ -7,8 +7,6 @@ is left between this policy and horizon is what horizon decides better, not what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from scheduler.options import Demand
 from scheduler.policies import bace
 from scheduler.policies.elastic import is_settled, option_of
@@ -26,8 +24,8 @@ _ENDS = 8
 def act(board: Board) -> None:
     """Starts and ejects, improves what runs, and starts on what that has left."""
     _start(board)
-    _improve(board)
-    _start(board)
+    if _improve(board):
+        _start(board)
 
 
 def _start(board: Board) -> None:
@@ -57,9 +55,10 @@ def _choice(work: Work, board: Board, seat: Seat | None) -> Option | None:
 
 def _make_room(board: Board, newcomer: Work) -> bool:
     """Push that longer job aside which loses least, if it loses clearly less than the newcomer would wait."""
-    wait_s = _until_room(board, newcomer)
+    victims = _longest(board, newcomer)
+    wait_s = _until_room(board, newcomer) if victims else 0.0
     best: tuple[float, Work, Option, Option | None] | None = None
-    for victim in _longest(board, newcomer):
+    for victim in victims:
         seat = board.seats[victim.job_id]
         stays_s = board.remaining_s(victim, seat)
         trial = board.clone()
@@ -83,7 +82,7 @@ def _make_room(board: Board, newcomer: Work) -> bool:
     return True
 
 
-def _longest(board: Board, newcomer: Work) -> Iterator[Work]:
+def _longest(board: Board, newcomer: Work) -> list[Work]:
     """Those who may be pushed aside for a newcomer, the longest first."""
     config = board.config
     least_s = max(newcomer.steps * newcomer.demand.solo_iteration_s, config.least_remaining_s)
@@ -94,8 +93,7 @@ def _longest(board: Board, newcomer: Work) -> Iterator[Work]:
         and is_settled(work := board.works[job_id], board.seats[job_id], board)
         and work.spec.priority <= newcomer.spec.priority
     ]
-    for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]:
-        yield work
+    return [work for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]]
 
 
 def _until_room(board: Board, work: Work) -> float:
@@ -108,15 +106,32 @@ def _until_room(board: Board, work: Work) -> float:
     return ends[-1][0] if ends else 0.0
 
 
-def _improve(board: Board) -> None:
-    """Give a running job what BACE-Pipe would give it now, where that saves more than the restart costs."""
-    config = board.config
+def _improve(board: Board) -> bool:
+    """Give running jobs what BACE-Pipe would give them now, where that saves more than the restart costs.
+
+    Whether anybody was moved.
+    """
+    config, moved = board.config, False
     for left_s, job_id in ends_s(board):
         work, seat = board.works[job_id], board.seats[job_id]
         if left_s <= config.least_remaining_s or not is_settled(work, seat, board):
+            continue
+        if not _may_gain(work, seat, board):
             continue
         board.release(job_id)
         option = _choice(work, board, seat)
         margin_s = config.gain_part * left_s + config.gain_restarts * (option.restart_s if option else 0.0)
         better = option is not None and option.run_s <= left_s - margin_s
         board.place(job_id, option.seat if option is not None and better else seat)
+        moved = moved or better
+    return moved
+
+
+def _may_gain(work: Work, seat: Seat, board: Board) -> bool:
+    """Whether anything is free for the job, and it has not all that BACE-Pipe would ever give it."""
+    demand, free = work.demand, board.residual.free_gpus
+    if len(demand.candidates) == 1 and not seat.placement.cuts:
+        (candidate,) = demand.candidates
+        if seat.placement.stages >= candidate.most:
+            return False
+    return any(free(pool) >= demand.gpus_per_stage for each in demand.candidates for pool in each.pools)
