@@ -5,6 +5,7 @@ They stop, resize and move jobs at the same true cost as horizon does, and diffe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -22,9 +23,15 @@ from scheduler.restart import granted_transfers, restart_s, state_of
 from scheduler.snapshot import Snapshot
 
 TIME_ALONE = HorizonConfig(
-    electricity_weight=0.0, egress_weight=0.0, crowding=0.0, estimate_sigma=0.0, aging=0.0
+    electricity_weight=0.0,
+    egress_weight=0.0,
+    crowding=0.0,
+    estimate_sigma=0.0,
+    aging=0.0,
+    patience_s=math.inf,
 )
-"""Nothing but completion times count, as jobs declare them; what it takes to move a job is horizon's."""
+"""Nothing but completion times count, as jobs declare them, and nobody has a reservation; what it takes to move a job
+is horizon's."""
 
 
 @dataclass(frozen=True, slots=True)

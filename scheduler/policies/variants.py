@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,8 @@ VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
         "no-rollouts": HorizonConfig(rollout_jobs=0),
         "no-ageing": HorizonConfig(aging=0.0),
         "no-pressure": HorizonConfig(idle_part=1.0),
+        "no-reservation": HorizonConfig(patience_s=math.inf),
+        "no-limit": HorizonConfig(most_slower=math.inf, most_slower_egress=math.inf),
     }
 )
 """Configurations of horizon by name, each with one mechanism off."""
