@@ -7,7 +7,7 @@ longest path problem in small; CP-SAT proves it either way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,18 @@ class Site:
 
 
 def search_chain(
-    sites: Mapping[str, Site], linked: Set[tuple[str, str]], stages: int, max_regions: int, seed: int
+    sites: Mapping[str, Site],
+    linked: Set[tuple[str, str]],
+    begins: Collection[str],
+    stages: int,
+    max_regions: int,
+    seed: int,
 ) -> tuple[str, ...] | None:
     """The chain of the fewest regions (then the most slots) that holds so many stages; None if there is none.
 
-    `linked` holds the pairs (a, b), a < b, that may be neighbours. None as well if the solver's limit is reached
-    before it finds one, which small networks (a dozen regions) do not come near.
+    `linked` holds the pairs (a, b), a < b, that may be neighbours, `begins` the sites that may be the first. None
+    as well if the solver's limit is reached before it finds one, which small networks (a dozen regions) do not come
+    near.
     """
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(sorted(sites))
@@ -42,8 +48,9 @@ def search_chain(
     for component in sorted(map(sorted, nx.connected_components(graph))):
         part = {region: sites[region] for region in component}
         edges = sorted(pair for pair in linked if pair[0] in part)
-        if _bound(part, edges, max_regions) >= stages:
-            chain = _solve(part, edges, stages, max_regions, seed)
+        first = [region for region in begins if region in part]
+        if first and _bound(part, edges, max_regions) >= stages:
+            chain = _solve(part, edges, first, stages, max_regions, seed)
             if chain is not None:
                 found.append(chain)
     return min(
@@ -65,7 +72,12 @@ def _bound(sites: Mapping[str, Site], edges: list[tuple[str, str]], max_regions:
 
 
 def _solve(
-    sites: Mapping[str, Site], edges: list[tuple[str, str]], stages: int, max_regions: int, seed: int
+    sites: Mapping[str, Site],
+    edges: list[tuple[str, str]],
+    begins: Collection[str],
+    stages: int,
+    max_regions: int,
+    seed: int,
 ) -> tuple[str, ...] | None:
     from ortools.sat.python import cp_model  # a second of import, for the few plans that need it
 
@@ -73,13 +85,14 @@ def _solve(
     names = sorted(sites)
     number = {region: index for index, region in enumerate(names, 1)}  # 0 stands before and after the chain
     used = {region: model.new_bool_var(region) for region in names}
-    first = {region: model.new_bool_var("") for region in names}
+    first = {region: model.new_bool_var("") for region in names if region in begins}
     arcs: list[tuple[int, int, cp_model.LiteralT]] = []
     at: dict[str, list[cp_model.IntVar]] = {region: [] for region in names}
     steps: dict[tuple[str, str], cp_model.IntVar] = {}
     for region in names:
         arcs.append((number[region], number[region], ~used[region]))
-        arcs.append((0, number[region], first[region]))
+        if region in first:
+            arcs.append((0, number[region], first[region]))
         arcs.append((number[region], 0, model.new_bool_var("")))
     for a, b in edges:
         for src, dst in ((a, b), (b, a)):
@@ -98,7 +111,7 @@ def _solve(
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     following = {src: dst for (src, dst), step in steps.items() if solver.value(step)}
-    chain = [next(region for region in names if solver.value(first[region]))]
+    chain = [next(region for region in first if solver.value(first[region]))]
     while chain[-1] in following:
         chain.append(following[chain[-1]])
     return tuple(chain)

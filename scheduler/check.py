@@ -47,6 +47,7 @@ class Rule(StrEnum):
     REASONS = "reasons"  # whoever waits or is refused is told why
     GANG = "gang"  # whole stages of the size the job asked for, in numbers it allows
     REGION_ALLOWED = "region-allowed"
+    BEGINNING = "beginning"  # the first stage stands at home, and where its data are or can be brought
     CHAIN = (
         "chain"  # each region once, each cut over links that exist, with a bandwidth and the right latency
     )
@@ -80,6 +81,8 @@ class _Begun:
     """The number it must keep, where it must."""
     avoid_regions: frozenset[str] = frozenset()
     require_regions: frozenset[str] = frozenset()
+    brought: frozenset[str] = frozenset()
+    """Where its data sets are because its first stage has stood there."""
 
     @property
     def job_id(self) -> str:
@@ -99,6 +102,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
     for each in begun:
         found += _gang(each)
         found += _regions(each)
+        found += _beginning(snapshot.cluster, each)
         found += _chain(snapshot.cluster, each)
         found += _memory(snapshot.cluster, each)
         found += _transfers(snapshot.cluster, each)
@@ -116,7 +120,9 @@ def _started(plan: Plan, waiting: dict[str, WaitingJob]) -> Iterator[_Begun]:
     for start in plan.starts:
         job = waiting.get(start.job_id)
         if job is not None:
-            yield _Begun(job.spec, start, job.state, job.stages, job.avoid_regions, job.require_regions)
+            yield _Begun(
+                job.spec, start, job.state, job.stages, job.avoid_regions, job.require_regions, job.brought
+            )
 
 
 def _moved(snapshot: Snapshot, plan: Plan, running: dict[str, RunningJob]) -> Iterator[_Begun]:
@@ -127,7 +133,8 @@ def _moved(snapshot: Snapshot, plan: Plan, running: dict[str, RunningJob]) -> It
             restarting = job.ready_s is not None and snapshot.now_s < job.ready_s
             state = job.state if restarting else _state(job.spec, placement)
             keeps = None if job.spec.elasticity is Elasticity.RESIZE else placement.stages
-            yield _Begun(job.spec, move, state, keeps)
+            brought = job.brought | {placement.segments[0].region}
+            yield _Begun(job.spec, move, state, keeps, brought=brought)
 
 
 def _decisions(
@@ -216,6 +223,21 @@ def _regions(start: _Begun) -> Iterator[Violation]:
         yield Violation(
             start.job_id, Rule.REGION_ALLOWED, f"{len(used)} regions, at most {rule.max_regions} allowed"
         )
+
+
+def _beginning(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
+    spec, first = start.spec, start.placement.segments[0].region
+    home = spec.placement.home
+    if home is not None and first != home:
+        yield Violation(start.job_id, Rule.BEGINNING, f"begins in {first}, its home is {home}")
+    for number, data in enumerate(spec.data):
+        there = not data.regions or first in data.regions or first in start.brought
+        if not there and not any((region, first) in cluster.links for region in data.regions):
+            yield Violation(
+                start.job_id,
+                Rule.BEGINNING,
+                f"begins in {first}, and no link brings data set {number} there from {', '.join(data.regions)}",
+            )
 
 
 def _chain(cluster: Cluster, start: _Begun) -> Iterator[Violation]:

@@ -121,11 +121,21 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """Where a job may run. `regions` and `exclude` are shell-style globs; an empty `regions` means any."""
+    """Where a job may run. `regions` and `exclude` are shell-style globs; an empty `regions` means any. The chain
+    begins in `home`, where that is given."""
 
     regions: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     max_regions: int | None = None
+    home: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """What the first stage reads, and the regions that have a copy; none named: it can be read from anywhere alike."""
+
+    size_bytes: float
+    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +173,7 @@ class JobSpec:
     """How long it may be kept waiting, seconds."""
     deadline_s: float | None = None
     budget_usd: float | None = None
+    data: tuple[DataSet, ...] = ()
     profile: MeasuredProfile | None = None
 
 

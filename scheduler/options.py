@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from scheduler.cluster import GpuType, PoolKey
+from scheduler.datasets import beginnings
 from scheduler.job import JobSpec
 from scheduler.network import Bandwidth, Topology
 from scheduler.profile import (
@@ -91,6 +92,8 @@ class Demand:
     """A: bits across a stage boundary per micro-batch and direction."""
     regions: tuple[str, ...]
     """Those the job may use, by name."""
+    begins: Mapping[str, float]
+    """Those of them in which its chain may begin, with what it costs to bring its data sets there, USD."""
     filtered: tuple[tuple[str, str], ...]
     """(region, the rule that keeps it out) of all others."""
     max_regions: int
@@ -134,7 +137,7 @@ class Demands:
             kept = replace(spec.parallelism, stages_min=job.stages, stages_max=job.stages)
             spec = replace(spec, parallelism=kept)
             job = replace(job, spec=spec)
-        shared = (Workload.of(spec), spec.parallelism, spec.placement, *key[1:])
+        shared = (Workload.of(spec), spec.parallelism, spec.placement, spec.data, *key[1:])
         demand = memo.shared.get(shared)
         if demand is None:
             _make_room(memo.shared)
@@ -157,6 +160,15 @@ def why_filtered(job: WaitingJob, region: str) -> str | None:
     if region in job.avoid_regions:
         return "cools down after a failure there"
     return None
+
+
+def _why_no_beginning(spec: JobSpec) -> str:
+    home = spec.placement.home
+    return (
+        "no link brings its data there"
+        if home is None
+        else f"placement.home is {home}, and it uses one region"
+    )
 
 
 def stage_counts(spec: JobSpec, gpus: tuple[GpuType, ...]) -> StageCounts | None:
@@ -248,6 +260,12 @@ def _pair_capacities(topology: Topology, regions: Iterable[str]) -> Iterator[Ban
 def _demand(job: WaitingJob, topology: Topology, *, as_named: bool) -> Demand:
     spec, cluster = job.spec, topology.cluster
     verdicts = [(region, why_filtered(job, region)) for region in topology.regions]
+    begins = beginnings(spec, cluster.links, {region for region, why in verdicts if why is None})
+    if spec.placement.max_regions == 1:  # where it cannot begin it cannot stand at all
+        verdicts = [
+            (region, _why_no_beginning(spec) if why is None and region not in begins else why)
+            for region, why in verdicts
+        ]
     regions = tuple(region for region, why in verdicts if why is None)
     max_regions = min(len(regions), spec.placement.max_regions or len(regions))
     single = {name: stage_counts(spec, (cluster.gpu_types[name],)) for name in sorted(cluster.gpu_types)}
@@ -268,6 +286,7 @@ def _demand(job: WaitingJob, topology: Topology, *, as_named: bool) -> Demand:
         gpus_per_stage=spec.parallelism.gpus_per_stage,
         boundary_bits=boundary_bytes(spec) * BITS_PER_BYTE,
         regions=regions,
+        begins=begins,
         filtered=tuple((region, why) for region, why in verdicts if why is not None),
         max_regions=max_regions,
         candidates=candidates,

@@ -4,16 +4,17 @@ A chain grows like Prim's tree, best residual link first, at either of its ends.
 residual bandwidth, in both directions and with the uplinks and downlinks of both ends, A/b ≤ the pace of the
 stages that the chain then has. A region inside a chain carries two cuts, which share its uplink and downlink.
 
-What is not published is ours: the growth is tried from every region; the chain with the most stages wins, then
-the one with the fewest regions, then the cheapest; regions that add no stage are left out again at the end.
-Where growth from every region finds fewer stages than the job needs, OR-Tools searches (`chain_search.py`): a job
+What is not published is ours: the growth is tried from every region where the chain may begin (the home of the job,
+where its data can be brought, mostly anywhere), and goes on at the beginning with such regions only; the chain with the
+most stages wins, then the one with the fewest regions, then the cheapest; regions that add no stage are left out again
+at the end. Where growth finds fewer stages than the job needs, OR-Tools searches (`chain_search.py`): a job
 for which no path is returned has none on this residual network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -43,10 +44,18 @@ class _Ground:
     rates: Mapping[str, tuple[tuple[bool, float, int], ...]]
     """By region (unknown, rate, slots) of its offers, cheapest first."""
     access: Mapping[str, Bandwidth]
+    begins: tuple[str, ...]
+    """Where the chain may begin."""
 
     @classmethod
     def of(
-        cls, counts: StageCounts, cap: int, max_regions: int, offers: Sequence[Offer], residual: Residual
+        cls,
+        counts: StageCounts,
+        cap: int,
+        max_regions: int,
+        offers: Sequence[Offer],
+        residual: Residual,
+        begins: Container[str],
     ) -> _Ground:
         slots: dict[str, int] = {}
         rates: dict[str, list[tuple[bool, float, int]]] = {}
@@ -62,6 +71,7 @@ class _Ground:
             slots,
             {region: tuple(sorted(each)) for region, each in rates.items()},
             {region: residual.access_bps(region) for region in slots},
+            tuple(region for region in slots if region in begins),
         )
 
     def best(self, slots: int, width_bps: Bandwidth = math.inf) -> int:
@@ -97,22 +107,24 @@ def find_path(
     max_regions: int,
     offers: Sequence[Offer],
     residual: Residual,
+    begins: Container[str],
     seed: int,
 ) -> Path | None:
     """The chain for min(K*, what can be joined) stages; None if no chain holds the least number of them.
 
-    `cap` is the position of K* in `counts`, `offers` are the pools that the job may use with their free slots. The
-    answer depends on these and the residual bandwidth, not on the order of `offers`.
+    `cap` is the position of K* in `counts`, `offers` are the pools that the job may use with their free slots, `begins`
+    the regions in which the chain may begin. The answer depends on these and the residual bandwidth, not on the order
+    of `offers`.
     """
-    ground = _Ground.of(counts, cap, max_regions, offers, residual)
+    ground = _Ground.of(counts, cap, max_regions, offers, residual, begins)
     widest = sorted(ground.slots.values(), reverse=True)[:max_regions]
-    if ground.best(sum(widest)) < 0:
+    if not ground.begins or ground.best(sum(widest)) < 0:
         return None
-    if ground.best(widest[0]) == cap or max_regions == 1:
-        alone = [(start, ground.best(slots)) for start, slots in ground.slots.items()]
+    alone = [(start, ground.best(ground.slots[start])) for start in ground.begins]
+    if max_regions == 1 or max(best for _, best in alone) == cap:
         paths = [Path((start,), counts.counts[best]) for start, best in alone if best >= 0]
     else:
-        paths = [path for start in ground.slots if (path := _grow(ground, start)) is not None]
+        paths = [path for start in ground.begins if (path := _grow(ground, start)) is not None]
         if not paths:
             return _searched(ground, seed)
     return min(paths, key=ground.preference, default=None)
@@ -153,7 +165,7 @@ def _next_link(
         for region, own in ground.residual.neighbours(end):
             if own < least or (found is not None and own < -found[0]):
                 break  # the widest come first: no later one can be better
-            if region not in slots or region in chain:
+            if region not in slots or region in chain or not (at_end or region in ground.begins):
                 continue
             link = min(own, spare, access[region])
             if link < least or (found is not None and link < -found[0]):
@@ -182,7 +194,8 @@ def _searched(ground: _Ground, seed: int) -> Path | None:
         for b, own in ground.residual.neighbours(a)
         if b in sites and a < b and own >= least
     }
-    chain = search_chain(sites, linked, ground.counts.floor, ground.max_regions, seed)
+    begins = [region for region in ground.begins if region in sites]
+    chain = search_chain(sites, linked, begins, ground.counts.floor, ground.max_regions, seed)
     if chain is None:
         return None
     width: Bandwidth = math.inf

@@ -21,6 +21,7 @@ class ReasonCode(StrEnum):
     PLACE_KEPT = "PlaceKept"  # it has waited too long: where and when it comes next is kept free for it
     KEPT_FOR_ANOTHER = "KeptForAnother"  # what is free is kept for a job that has waited too long
     BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits
+    DATA_UNREACHABLE = "DataUnreachable"  # no link brings its data to where its first stage could stand
     MEMORY_TOO_SMALL = "MemoryTooSmall"  # no number of stages fits in any GPU type's memory
     NEVER_FITS = "NeverFits"  # K_min exceeds what this policy could ever place on this cluster
     NO_CAPACITY_YET = "NoCapacityYet"  # no schedulable node has joined that this job may use

@@ -40,6 +40,8 @@ class WaitingJob:
     """What earlier generations cost whoever pays for it."""
     stages: int | None = None
     waits_since_s: float | None = None
+    brought: frozenset[str] = frozenset()
+    """Regions where its first stage has stood: its data sets have been brought there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class RunningJob:
     spent_usd: float = 0.0
     """What earlier generations cost whoever pays for it."""
     state: tuple[StateSpan, ...] = ()
+    brought: frozenset[str] = frozenset()
+    """Regions where its first stage has stood: its data sets have been brought there."""
 
 
 @dataclass(frozen=True, slots=True)

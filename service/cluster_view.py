@@ -40,7 +40,7 @@ def cluster_of(
             for record in cluster.regions(session)
         },
         pools=_pools(session, records, nodes, placements, now_s),
-        links=_links(session, now_s),
+        links=links_of(session, now_s),
         nodes=nodes,
     )
 
@@ -109,7 +109,8 @@ def _pools(
     }
 
 
-def _links(session: Session, now_s: float) -> dict[LinkKey, Link]:
+def links_of(session: Session, now_s: float) -> dict[LinkKey, Link]:
+    """The links with their egress prices as known at a moment."""
     egress = price_now(session, "egress", now_s)
     return {
         (record.src, record.dst): Link(

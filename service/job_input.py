@@ -9,7 +9,7 @@ from typing import Any
 from agents.protocol import why_refused
 from scheduler.spec.issues import FieldIssue, SpecError, show
 from scheduler.spec.job import JobDocument, parse_job
-from scheduler.spec.support import unsupported
+from scheduler.spec.support import named_regions, unsupported
 from service import limits
 from service.access import Principal
 from service.db.tables import SHARED_PROJECT
@@ -48,7 +48,8 @@ def parse(document: dict[str, Any], principal: Principal, *, max_grace_s: float)
 
 
 def check_regions(job: JobDocument, regions: Iterable[str]) -> None:
-    """Raises InvalidInputError for a pattern that no region there is has ever matched: most likely a slip."""
+    """Raises InvalidInputError for a region that there is none of, and for a pattern that no region there is has ever
+    matched: most likely a slip."""
     known = sorted(regions)
     there_are = f"there are {', '.join(known)}" if known else "there is none yet: start an agent in it first"
     issues = [
@@ -57,6 +58,11 @@ def check_regions(job: JobDocument, regions: Iterable[str]) -> None:
         )
         for index, pattern in enumerate(job.placement.regions)
         if not any(fnmatchcase(name, pattern) for name in known)
+    ]
+    issues += [
+        FieldIssue(pointer, region, f"a region: {there_are}")
+        for pointer, region in named_regions(job)
+        if region not in known
     ]
     if issues:
         raise refusal(issues)

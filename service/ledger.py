@@ -9,6 +9,7 @@ says so.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,11 +17,15 @@ from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessState
 from scheduler import cost
-from scheduler.cluster import GpuType, Ownership
+from scheduler.cluster import GpuType, LinkKey, Ownership
+from scheduler.datasets import brought_to
+from scheduler.job import JobSpec
+from scheduler.placement import Placement
 from scheduler.price import PriceSeries
 from scheduler.profile import boundary_bytes
 from scheduler.spec.job import parse_job
 from service import placements
+from service.cluster_view import links_of
 from service.db import ledger_queries
 from service.db.ledger_queries import Bill, Draw
 from service.db.records import AllocationRecord, JobRecord
@@ -174,16 +179,20 @@ def _rent(region: str, gpu_type: str, gpus: int, span: Span) -> Bill:
 def _egress(
     session: Session, allocation: AllocationRecord, job: JobRecord, from_s: float, to_s: float
 ) -> Iterator[Bill]:
-    """Each cut sends in both directions; a step is billed once, whenever its report came, at the price of then."""
-    cuts = placements.from_document(allocation.placement).cuts
-    if not cuts:
-        return
+    """Each cut sends in both directions; a step is billed once, whenever its report came, at the price of then. So is
+    what the job brought to where it began."""
+    placement = placements.from_document(allocation.placement)
     spec = parse_job(job.spec).to_spec(job.job_id, job.project, job.submitted_at_s)
+    if not (placement.cuts or spec.data):
+        return
+    sent = defaultdict(float, _brought(session, allocation, placement, spec))
     step_bytes = cost.egress_bytes_per_iteration(boundary_bytes(spec), spec.training.micro_batches)
     steps = ledger_queries.steps_reported(session, job.job_id, allocation.generation)
-    directions = [pair for cut in cuts for pair in ((cut.src, cut.dst), (cut.dst, cut.src))]
-    for src, dst in sorted(set(directions)):
-        sent_gb = directions.count((src, dst)) * steps * step_bytes / cost.BYTES_PER_GB
+    for cut in placement.cuts:
+        for direction in ((cut.src, cut.dst), (cut.dst, cut.src)):
+            sent[direction] += steps * step_bytes
+    for src, dst in sorted(sent):
+        sent_gb = sent[src, dst] / cost.BYTES_PER_GB
         billed_gb = ledger_queries.billed_quantity(session, allocation.allocation_id, EGRESS, src, dst)
         unbilled_gb = sent_gb - billed_gb
         if unbilled_gb <= 1e-9 * sent_gb:
@@ -204,3 +213,20 @@ def _egress(
             if now.price is None
             else cost.egress_usd(unbilled_gb * cost.BYTES_PER_GB, now.price),
         )
+
+
+def _brought(
+    session: Session, allocation: AllocationRecord, placement: Placement, spec: JobSpec
+) -> dict[LinkKey, float]:
+    """Bytes of data sets, by link, that a job brings to where it begins, if it never began there before."""
+    first = placement.segments[0].region
+    if not spec.data or any(
+        placements.from_document(each.placement).segments[0].region == first
+        for each in allocations.of_jobs(session, EVERYTHING, [spec.job_id])
+        if each.generation < allocation.generation
+    ):
+        return {}
+    sent: dict[LinkKey, float] = {}
+    for each in brought_to(spec, links_of(session, allocation.created_at_s), first) or ():
+        sent[each.src, each.dst] = sent.get((each.src, each.dst), 0.0) + each.sent_bytes
+    return sent

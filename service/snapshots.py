@@ -31,6 +31,8 @@ class _Past:
 
     spent_usd: float
     last: AllocationRecord
+    brought: frozenset[str]
+    """Regions in which one of them began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,9 @@ class SnapshotReader:
         for record in ended:  # a job's generations in order
             before = past.get(record.job_id)
             spent_usd = (before.spent_usd if before else 0.0) + self._spent_usd[record.allocation_id]
-            past[record.job_id] = _Past(spent_usd, record)
+            began = placements.from_document(record.placement).segments[0].region
+            brought = before.brought if before else frozenset()
+            past[record.job_id] = _Past(spent_usd, record, brought | {began})
         return past
 
 
@@ -125,6 +129,7 @@ def waiting(job: JobRecord, spec: JobSpec, past: _Past | None) -> WaitingJob:
         spent_usd=past.spent_usd if past else 0.0,
         stages=placements.from_document(past.last.placement).stages if keeps_stages and past else None,
         waits_since_s=past.last.ended_at_s if past else None,
+        brought=past.brought if past else frozenset(),
     )
 
 
@@ -158,6 +163,7 @@ def _running(
         ),
         stopping=stopping,
         spent_usd=past.spent_usd if past else 0.0,
+        brought=past.brought if past else frozenset(),
     )
 
 

@@ -64,6 +64,13 @@ def seconds(value: float | str) -> float:
     return float(value)
 
 
+def bytes_of(value: float | str) -> float:
+    """A size of the scenario: a number, or one with a unit."""
+    if isinstance(value, str):
+        return float(value[:-2]) * {"MB": 1e6, "GB": 1e9, "TB": 1e12}[value[-2:]]
+    return float(value)
+
+
 def uniform(text: str) -> float:
     """Between 0 and 1: the first eight bytes of the text's SHA-256."""
     return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") + 0.5) / 2**64
@@ -413,7 +420,32 @@ class Checker:
         chain = ">".join(f"{part['region']}:{part['stages']}" for part in runs[-1])
         if chain != row["chain"]:
             self.wrong(where, f"chain {row['chain']}, its allocations are {chain}")
+        self.check_beginnings(where, job_id, runs)
         self.check_costs(where, row, [part for run in runs for part in run])
+
+    def check_beginnings(self, where: str, job_id: str, runs: list[list[dict]]) -> None:
+        """Every chain begins at home, and its data are brought there once, over the link of least egress."""
+        document = self.expected.get(job_id, {}).get("document") or {}
+        home = (document.get("placement") or {}).get("home")
+        been: set[str] = set()
+        for generation, rows in enumerate(runs, start=1):
+            first = rows[0]["region"]
+            if home not in (None, first):
+                self.wrong(where, f"generation {generation} begins in {first}, not at home in {home}")
+            wanted = []
+            for data in document.get("data") or []:
+                held = data.get("regions") or [first]
+                if first not in held and first not in been:
+                    links = [self.inputs.links.get((region, first)) for region in held]
+                    usd = min((link[1] for link in links if link), default=math.nan)
+                    wanted.append((bytes_of(data["size"]), usd))
+            been.add(first)
+            told = [row for row in self.links[job_id, generation] if row["use"] == "data"]
+            paid = sorted((float(row["bytes"]), float(row["usd_per_gb"])) for row in told)
+            if paid != sorted(wanted) or any(
+                row["dst"] != first or float(row["reserved_bps"]) for row in told
+            ):
+                self.wrong(where, f"generation {generation}: data {paid} brought to {first}, wanted {wanted}")
 
     def check_finish(self, where: str, row: dict, runs: list[list[dict]]) -> None:
         document = self.expected.get(row["job_id"], {}).get("document")

@@ -57,7 +57,8 @@ def _scanned(demand: Demand, candidate: Candidate, world: World) -> Iterator[Eva
     if not holds_least(demand, candidate, offers):
         return
     counts = candidate.stage_counts
-    for start in by_room(offers, candidate.most, dict.fromkeys(offers, math.inf)):
+    starts = [offer for offer in offers if offer.region in demand.begins]
+    for start in by_room(starts, candidate.most, dict.fromkeys(starts, math.inf)):
         chain = chain_from(demand, candidate, world, offers, start, by_room, counts.need_bps[0])
         found = False
         for length in range(1, len(chain) + 1):

@@ -67,7 +67,15 @@ def _place_candidate(
     offers = world.offers(demand, candidate)
     cap = candidate.cap
     while cap >= 0:
-        path = find_path(candidate.stage_counts, cap, demand.max_regions, offers, world.residual, world.seed)
+        path = find_path(
+            candidate.stage_counts,
+            cap,
+            demand.max_regions,
+            offers,
+            world.residual,
+            demand.begins,
+            world.seed,
+        )
         if path is None:
             return None
         shares = _allocate(demand, candidate, path, offers, world, division)
@@ -98,6 +106,8 @@ def _allocate(
         unfit[name] = frozenset(stage for stage, fits in enumerate(fitting) if not fits)
     found = []
     for regions in (path.regions, path.regions[::-1]):
+        if regions[0] not in demand.begins:
+            continue
         chain = flatten.from_iterable(
             sorted(by_region[region], key=lambda each: (-types[each.pool[1]].memory_bytes, each.pool))
             for region in regions

@@ -68,7 +68,7 @@ def places_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Ite
         (taste(offer), number, offer)
         for number, candidate in enumerate(single_types(demand))
         for offer in world.offers(demand, candidate)
-        if offer.slots >= candidate.stage_counts.floor
+        if offer.slots >= candidate.stage_counts.floor and offer.region in demand.begins
     ]
     for _, number, offer in sorted(choices):
         candidate = demand.candidates[number]
@@ -134,7 +134,8 @@ def place_across(
             continue
         needs = candidate.stage_counts.need_bps
         for need in dict.fromkeys((needs[candidate.cap], needs[0])):
-            for start in following(offers, candidate.most, dict.fromkeys(offers, math.inf)):
+            starts = [offer for offer in offers if offer.region in demand.begins]
+            for start in following(starts, candidate.most, dict.fromkeys(starts, math.inf)):
                 chain = chain_from(demand, candidate, world, offers, start, following, need)
                 evaluation = _placed(demand, candidate, world, chain, filled)
                 if evaluation is not None:
@@ -247,6 +248,8 @@ def could_ever_cross(demand: Demand, world: World) -> bool:
         counts = candidate.stage_counts
         eased = replace(counts, need_bps=tuple(map(least_grant, counts.need_bps)))
         offers = world.offers(demand, candidate)
-        if find_path(eased, candidate.cap, demand.max_regions, offers, world.residual, world.seed):
+        if find_path(
+            eased, candidate.cap, demand.max_regions, offers, world.residual, demand.begins, world.seed
+        ):
             return True
     return False

@@ -31,7 +31,7 @@ class Shortage:
 
     candidate: Candidate
     alone: Offer | None
-    """The offer of the roomiest pool that holds a stage."""
+    """The offer of the roomiest pool that holds a stage, where the chain may begin."""
     room: int
     """Stages that as many regions as the job may use hold together, whatever joins them."""
     joined: int
@@ -49,7 +49,8 @@ def shortage(
 ) -> Shortage:
     """Measures what is free now against the least that the candidate needs, `need` being that of a cut."""
     offers = world.offers(demand, candidate)
-    alone = min(offers, key=lambda each: (-each.slots, each.pool), default=None)
+    first = [offer for offer in offers if offer.region in demand.begins]
+    alone = min(first, key=lambda each: (-each.slots, each.pool), default=None)
     slots: dict[str, int] = {}
     for offer in offers:
         slots[offer.region] = slots.get(offer.region, 0) + offer.slots
@@ -62,7 +63,13 @@ def shortage(
             if joined < floor <= room:
                 eased = StageCounts((), counts, (0.0,) * len(counts), (need,) * len(counts))
                 path = find_path(
-                    eased, len(counts) - 1, demand.max_regions, offers, world.residual, world.seed
+                    eased,
+                    len(counts) - 1,
+                    demand.max_regions,
+                    offers,
+                    world.residual,
+                    demand.begins,
+                    world.seed,
                 )
                 joined = max(joined, path.stages if path else 0)
     return Shortage(candidate, alone, room, joined)
@@ -116,8 +123,8 @@ def held_reasons(
     need = need_bps(nearest.candidate)
     short = Reason(
         ReasonCode.CHAIN_TOO_SHORT,
-        f"needs {asked}; the longest chain of regions found over links with {format_bandwidth(need)} for a cut holds "
-        f"{nearest.joined}",
+        f"needs {asked}; the longest chain of regions found{_from(demand)} over links with {format_bandwidth(need)} "
+        f"for a cut holds {nearest.joined}",
         needed=floor,
         available=nearest.joined,
     )
@@ -175,7 +182,20 @@ def never_reasons(demand: Demand, topology: Topology, *, crosses_regions: bool) 
     if not demand.regions:
         first = Reason(ReasonCode.NEVER_FITS, "no region of this cluster is one that the job may use")
         return (first, *filtered_reasons(demand))
+    if not demand.begins:
+        return (no_beginning(demand),)
     return (too_small(demand, topology, crosses_regions), *filtered_reasons(demand))
+
+
+def no_beginning(demand: Demand) -> Reason:
+    """No region may hold the first stage: the home that the job names is not there, or its data reach none."""
+    home = demand.spec.placement.home
+    if home is not None and home not in demand.regions:
+        detail = f"its home {home} is not a region of this cluster that it may use"
+        return Reason(ReasonCode.NEVER_FITS, detail, region=home)
+    where = "any region that it may use" if home is None else f"its home {home}"
+    detail = f"no link leads from where its data lie to {where}"
+    return Reason(ReasonCode.DATA_UNREACHABLE, detail, region=home)
 
 
 def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reason:
@@ -188,7 +208,7 @@ def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reas
         pools = topology.cluster.pools
         slots = {
             region: pools[region, gpu_type].gpus // size
-            for region in demand.regions
+            for region in (demand.regions if crosses_regions else demand.begins)
             if (region, gpu_type) in pools
         }
         widest = sorted(slots.values(), reverse=True)[: demand.max_regions if crosses_regions else 1]
@@ -244,6 +264,11 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
         needed=needed,
         available=usable,
     )
+
+
+def _from(demand: Demand) -> str:
+    """Where a chain has to begin, where it may not begin anywhere."""
+    return "" if len(demand.begins) == len(demand.regions) else f" from {' or '.join(demand.begins)}"
 
 
 def _stages_of(stages: int, gpus: int) -> str:

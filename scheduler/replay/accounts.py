@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from scheduler.job import Elasticity, JobState
+from scheduler.placement import Placement
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.meter import Bill, Generation
 from scheduler.replay.records import JobRow
@@ -29,15 +30,18 @@ class Account:
     bills: list[Bill] = field(default_factory=list)
     state: tuple[StateSpan, ...] = ()
     """Where its checkpoint lies, once a generation has ended."""
+    brought: frozenset[str] = frozenset()
+    """Regions where a generation has begun: its data sets have been brought there."""
     ended_s: float | None = None
     avoids: dict[str, float] = field(default_factory=dict)
     """Regions where a fault hit it, and until when it does not go back there."""
 
-    def begin(self, start_s: float, chain: str, stages: int, *, migrates: bool) -> None:
+    def begin(self, start_s: float, placement: Placement, *, migrates: bool) -> None:
         """Notes that the next generation gets its GPUs."""
         self.generations += 1
         self.migrations += migrates
-        self.chain, self.stages = chain, stages
+        self.chain, self.stages = placement.describe(), placement.stages
+        self.brought |= {placement.segments[0].region}
         if self.first_start_s is None:
             self.first_start_s = start_s
 
@@ -60,6 +64,7 @@ class Account:
             state=self.state,
             spent_usd=self.spent_usd,
             stages=None if spec.elasticity is Elasticity.RESIZE else self.stages,
+            brought=self.brought,
             waits_since_s=None if self.ended_s is None else epoch_s + self.ended_s,
         )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from scheduler import policies
+from scheduler.datasets import brought_to
 from scheduler.job import JobState
 from scheduler.placement import Allocation
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
@@ -339,7 +340,7 @@ class _Engine:
         promise, cluster = pending.promise, self.scenario.cluster
         account, placement = self.accounts[pending.job_id], promise.placement
         carried = [self.truth.carried(each) for each in promise.transfers]
-        fixed_s = cluster.restart.fixed_s
+        fixed_s, first = cluster.restart.fixed_s, placement.segments[0].region
         run = Run.beginning(
             job=account.job,
             allocation=Allocation(
@@ -361,8 +362,10 @@ class _Engine:
             ready_s=None
             if promise.generation == 1
             else now_s + restart_s(promise.spec, cluster, placement, carried),
+            brought=account.brought | {first},
+            brings=() if first in account.brought else brought_to(promise.spec, cluster.links, first) or (),
         )
-        account.begin(now_s, placement.describe(), placement.stages, migrates=bool(carried))
+        account.begin(now_s, placement, migrates=bool(carried))
         self.running[pending.job_id] = run
         for region in run.regions:
             self.in_region[region][pending.job_id] = run

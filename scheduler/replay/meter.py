@@ -16,6 +16,7 @@ from scheduler.cost import (
     rent_usd,
     segment_powers_w,
 )
+from scheduler.datasets import Bringing
 from scheduler.job import JobSpec
 from scheduler.placement import Placement, Transfer
 from scheduler.price import PriceSeries
@@ -58,6 +59,8 @@ class Generation:
     end_s: float
     steps_lost: int = 0
     arrivals: tuple[Arrival, ...] = ()
+    brings: tuple[Bringing, ...] = ()
+    """Data sets that are brought to where it begins."""
 
     @property
     def steps_done(self) -> int:
@@ -99,7 +102,7 @@ class Meter:
     def bill(self, run: Generation) -> Bill:
         """Raises PricesEndError where the run goes beyond the end of a region's prices."""
         allocations = self._allocations(run)
-        links = (*self._cuts(run), *self._transfers(run))
+        links = (*self._cuts(run), *self._transfers(run), *self._data(run))
         duration_s = run.end_s - run.start_s
         energy, electricity = [], []
         for row in allocations:
@@ -195,6 +198,11 @@ class Meter:
             yield self._link(
                 run, (transfer.src, transfer.dst), transfer.bandwidth_bps, sent, until_s, LinkUse.STATE
             )
+
+    def _data(self, run: Generation) -> Iterator[LinkRow]:
+        """A set is paid whole, however soon the job is stopped: it goes on arriving."""
+        for each in run.brings:
+            yield self._link(run, (each.src, each.dst), 0.0, each.sent_bytes, run.end_s, LinkUse.DATA)
 
     def _link(
         self, run: Generation, link: LinkKey, reserved_bps: float, sent: float, end_s: float, use: LinkUse

@@ -70,6 +70,7 @@ class LinkUse(StrEnum):
     STATE = (
         "state"  # a checkpoint that travels to where the job restarts, from its start until it has arrived
     )
+    DATA = "data"  # a data set that is brought to where the job begins: nothing is reserved for it
 
 
 @dataclass(frozen=True, slots=True)

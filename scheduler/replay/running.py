@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.cluster import Cluster
+from scheduler.datasets import Bringing
 from scheduler.job import Elasticity
 from scheduler.placement import Allocation, Transfer
 from scheduler.replay.jobs import ReplayJob
@@ -41,6 +42,10 @@ class Run:
     """Where its state lies once it has stopped."""
     steps_lost: int = 0
     """Steps that it did and a fault undid."""
+    brought: frozenset[str] = frozenset()
+    """Regions where its data sets are, by now, because it has begun there."""
+    brings: tuple[Bringing, ...] = ()
+    """What it brought there when it began."""
     regions: frozenset[str] = frozenset()
     """Where it holds anything, or anything travels from or to."""
     as_begun: RunningJob | None = None
@@ -58,11 +63,26 @@ class Run:
         arrivals: tuple[Arrival, ...],
         start_s: float,
         ready_s: float | None,
+        brought: frozenset[str],
+        brings: tuple[Bringing, ...],
     ) -> Run:
         """The generation at the moment at which it gets its GPUs."""
         first_step_s = start_s if ready_s is None else ready_s
         end_s = first_step_s + (job.actual_steps - done_before) * pace.iteration_s
-        return cls(job, allocation, pace, done_before, spent_usd, state, arrivals, start_s, ready_s, end_s)
+        return cls(
+            job,
+            allocation,
+            pace,
+            done_before,
+            spent_usd,
+            state,
+            arrivals,
+            start_s,
+            ready_s,
+            end_s,
+            brought=brought,
+            brings=brings,
+        )
 
     @property
     def key(self) -> tuple[str, int]:
@@ -95,6 +115,7 @@ class Run:
             stopping=self.stopped_s is not None,
             spent_usd=self.spent_usd,
             state=self.state,
+            brought=self.brought,
         )
 
     def travelling(self, now_s: float) -> tuple[Transfer, ...]:
@@ -144,4 +165,5 @@ class Run:
             stop_s=self.end_s - stopped_s,
             end_s=self.end_s,
             arrivals=self.arrivals,
+            brings=self.brings,
         )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from scheduler.job import Elasticity, JobSpec, Parallelism, PlacementRule, Training
+from scheduler.job import DataSet, Elasticity, JobSpec, Parallelism, PlacementRule, Training
 from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
 from scheduler.spec.issues import FieldIssue, SpecError, with_line
 from scheduler.spec.model import ModelSection, completed_model, model_issues
@@ -109,12 +109,14 @@ class JobDocument(Section):
                 regions=tuple(self.placement.regions),
                 exclude=tuple(self.placement.exclude),
                 max_regions=self.placement.max_regions,
+                home=self.placement.home,
             ),
             priority=self.priority,
             elasticity=self.effective_elasticity,
             max_wait_s=self.max_wait,
             deadline_s=self.deadline,
             budget_usd=self.budget_usd,
+            data=tuple(DataSet(each.size, tuple(sorted(set(each.regions)))) for each in self.data),
             profile=None if self.profile is None else self.profile.measured(),
         )
 
@@ -170,6 +172,10 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
         if most is not None and most > layers:
             expected = f"at most {layers} stages: the model has {layers} layers and they are whole"
             issues.append(FieldIssue("/parallelism/stages", job.parallelism.stages, expected))
+    home = job.placement.home
+    if home is not None and not job.placement.allows(home):
+        expected = "a region that placement.regions allows and placement.exclude does not name"
+        issues.append(FieldIssue("/placement/home", home, expected))
     gpus = job.parallelism.tensor * job.parallelism.data
     if round(gpus) < 1 or not math.isclose(gpus, round(gpus), rel_tol=1e-9):
         expected = "tensor × data a whole number of GPUs, at least one GPU"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
@@ -103,18 +104,25 @@ class ParallelismSection(Section):
 
 
 class PlacementSection(Section):
-    """Where the job may run: globs over region names."""
+    """Where the job may run: globs over region names; `home` is where its first stage stands."""
 
     regions: Annotated[list[RegionGlob], Field(max_length=64)] = Field(default_factory=list)
     exclude: Annotated[list[RegionGlob], Field(max_length=64)] = Field(default_factory=list)
     max_regions: Annotated[int, whole(1, 1024)] | None = None
+    home: RegionName | None = None
+
+    def allows(self, region: str) -> bool:
+        """Whether the globs let the job into a region."""
+        return (not self.regions or any(fnmatchcase(region, glob) for glob in self.regions)) and not any(
+            fnmatchcase(region, glob) for glob in self.exclude
+        )
 
 
 class DataSection(Section):
-    """A corpus that must be where the first stage reads it."""
+    """What the first stage reads, and the regions that have a copy; none named: it is read from anywhere alike."""
 
     uri: Uri
-    size: Bytes
+    size: PositiveBytes
     regions: Annotated[list[RegionName], Field(max_length=64)] = Field(default_factory=list)
 
 

@@ -28,22 +28,36 @@ def unsupported_in_replay(document: JobDocument) -> list[FieldIssue]:
 
 
 def unknown_regions(document: JobDocument, regions: Collection[str]) -> list[FieldIssue]:
-    """The region patterns of a job that match none of `regions`: misspelt, most likely."""
+    """The regions and patterns of regions in a job that none of `regions` is or matches: misspelt, most likely."""
     wanted = [(f"/placement/regions/{index}", each) for index, each in enumerate(document.placement.regions)]
     wanted += [(f"/placement/exclude/{index}", each) for index, each in enumerate(document.placement.exclude)]
-    expected = f"a pattern that matches one of the regions {', '.join(sorted(regions))}"
-    return [
-        FieldIssue(pointer, pattern, expected)
+    there_are = ", ".join(sorted(regions))
+    issues = [
+        FieldIssue(pointer, pattern, f"a pattern that matches one of the regions {there_are}")
         for pointer, pattern in wanted
         if not any(fnmatchcase(region, pattern) for region in regions)
     ]
+    issues += [
+        FieldIssue(pointer, region, f"one of the regions {there_are}")
+        for pointer, region in named_regions(document)
+        if region not in regions
+    ]
+    return issues
+
+
+def named_regions(document: JobDocument) -> list[tuple[str, str]]:
+    """(JSON pointer, region) of every region that a job names itself, not by a pattern."""
+    named = [
+        (f"/data/{index}/regions/{position}", region)
+        for index, each in enumerate(document.data)
+        for position, region in enumerate(each.regions)
+    ]
+    home = document.placement.home
+    return named if home is None else [*named, ("/placement/home", home)]
 
 
 def _unsupported_anywhere(document: JobDocument) -> list[FieldIssue]:
     issues = []
-    if document.data:
-        expected = "no data section: this version places no data; the job reads its corpus from where it is"
-        issues.append(FieldIssue("/data", [entry.uri for entry in document.data], expected))
     for name in ("deadline", "budget_usd"):
         value = getattr(document, name)
         if value is not None:

@@ -12,7 +12,7 @@ from scheduler.cost import egress_bytes_per_iteration
 from scheduler.network import Residual
 from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.ground import Integers, Network, Prices, Room, schedulable_gpus
+from scheduler.policies.horizon.ground import Floats, Integers, Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.ladder import ladders_of
 from scheduler.policies.horizon.weights import Weights, tempered
 from scheduler.policies.horizon.work import Seat, Work
@@ -41,6 +41,7 @@ class Board:
     """The place kept for a job that has waited too long; it follows what happens to all others."""
     _weights: dict[str, Weights] = field(default_factory=dict)
     _allowed: dict[Demand, Integers] = field(default_factory=dict)
+    _begins: dict[Demand, Floats] = field(default_factory=dict)
     _asked: tuple[dict[str, int], int, int] | None = field(default=None)
     """GPUs held or asked for: by job, all of them, and how many there are; as it was when it was first looked at."""
 
@@ -60,6 +61,19 @@ class Board:
             found = np.array([int(each in allowed) for each in self.room.index], dtype=np.int64)
             self._allowed[demand] = found
         return found
+
+    def begin_usd(self, work: Work) -> Floats:
+        """By region: what it costs to bring the job's data sets there; infinite where its chain may not begin."""
+        found = self._begins.get(work.demand)
+        if found is None:
+            begins = work.demand.begins
+            found = np.array([begins.get(each, np.inf) for each in self.room.index])
+            self._begins[work.demand] = found
+        begin = found.copy()
+        if work.spec.data:
+            for region in work.brought & work.demand.begins.keys():
+                begin[self.room.index[region]] = 0.0
+        return begin
 
     def weights_of(self, work: Work) -> Weights:
         """What seconds and dollars are worth to each other for one job, beside all the others."""

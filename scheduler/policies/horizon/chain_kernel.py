@@ -16,11 +16,11 @@ def run(
     egress: Floats,
     pair: Floats,
     access: Floats,
+    begin: Floats,
     need: float,
     transfer: float,
     delay_weight: float,
     egress_weight: float,
-    first: int,
     stages: int,
     longest: int,
     budget: int,
@@ -30,15 +30,16 @@ def run(
 
     By region: `slots` free for a stage each, `rate` the cost of a stage there. A cut between two regions is possible
     where `pair` has the bandwidth it `need`s, inside a chain where both cuts of a region fit in its `access`; it costs
-    delay_weight·(latency + transfer) + egress_weight·egress. The chain begins at `first` where that is not negative,
-    has at most `longest` regions and costs less than `bound`; it is empty where there is none. A chain costs its cuts,
-    and for one stage in each region and the rest where it is cheapest their rates. Depth first, cheapest cut first,
-    cut off where cuts and the cheapest slots anywhere already cost too much: the answer is exact unless `budget` nodes
-    were not enough.
+    delay_weight·(latency + transfer) + egress_weight·egress. To begin at a region costs `begin`, infinite where a chain
+    may not. The chain has at most `longest` regions and costs less than `bound`; it is empty where there is none. A
+    chain costs its beginning, its cuts, and for one stage in each region and the rest where it is cheapest their rates.
+    Depth first, cheapest cut first, cut off where beginning, cuts and the cheapest slots anywhere already cost too
+    much: the answer is exact unless `budget` nodes were not enough.
     """
     regions = slots.size
     longest = min(longest, regions, stages)
     by_rate = np.argsort(rate, kind="mergesort")
+    by_start = np.argsort(begin + rate, kind="mergesort")
     cut = np.full((regions, regions), np.inf)
     order = np.empty((regions, regions), dtype=np.int64)
     for a in range(regions):
@@ -60,11 +61,11 @@ def run(
     spent = np.zeros(longest)  # cost of the cuts up to path[depth]
     room = np.zeros(longest, dtype=np.int64)
     used = np.zeros(regions, dtype=np.bool_)
-    for start in by_rate:
-        if slots[start] < 1 or (first >= 0 and start != first):
+    for start in by_start:
+        if slots[start] < 1 or begin[start] + floor >= best:
             continue
         depth = 0
-        path[0], position[0], spent[0], room[0] = start, 0, 0.0, slots[start]
+        path[0], position[0], spent[0], room[0] = start, 0, begin[start], slots[start]
         used[start] = True
         entered = True
         while depth >= 0:

@@ -1,6 +1,6 @@
 """Where a job could stand, and what each place is worth: its time, what it takes from others, and its bill, in seconds.
 
-    score = T·(1 + μ·G) + λ·electricity + λ'·egress
+    score = T·(1 + μ·G) + λ·electricity + λ'·(egress of cuts, state and data sets)
 
 with T from now until the job ends there (stopping, restart and travelling state included), G its GPUs, μ what others
 lose by a GPU-second, λ what a dollar is worth (`weights.py`). All numbers of stages in all regions are scored at once;
@@ -11,7 +11,7 @@ by the timeline, until nothing that is left looks better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,19 +62,23 @@ class _Candidate:
     wider: int = 1
     """What its cuts are granted, in parts of what keeps up."""
 
-    def directions(self) -> tuple[_Candidate, ...]:
-        """A chain can begin at either end; which one does is for the timeline to say, not for names."""
-        if len(self.shares) == 1:
-            return (self,)
-        return (self, replace(self, shares=self.shares[::-1]))
+    def directions(self, begins: Container[str]) -> Iterator[_Candidate]:
+        """A chain can begin at either end, where it may begin there; which one does is for the timeline to say, and
+        for what it costs to bring its data there, not for names."""
+        yield self
+        (last, _), _ = self.shares[-1]
+        if len(self.shares) > 1 and last in begins:
+            yield replace(self, shares=self.shares[::-1])
 
 
 def score_of(work: Work, seat: Seat, board: Board) -> float:
     """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
     weights, run_s = board.weights_of(work), board.remaining_s(work, seat)
     electricity = board.prices.usd_per_hour(seat.draw_kw, run_s) * run_s / SECONDS_PER_HOUR
-    egress = work.steps * seat.egress_usd_per_step + (
-        seat.egress_usd_once if seat.ready_s > board.now_s else 0.0
+    egress = (
+        work.steps * seat.egress_usd_per_step
+        + (seat.egress_usd_once if seat.ready_s > board.now_s else 0.0)
+        + work.bringing_usd(seat.placement)
     )
     return (
         run_s * (1 + weights.gpu_s * seat.placement.gpus)
@@ -98,7 +102,7 @@ def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = ma
     for candidate in sorted(candidates, key=lambda each: each.score_s)[:_MOST_BUILT]:
         if best is not None and best.score_s <= candidate.score_s:
             break
-        for each in candidate.directions():
+        for each in candidate.directions(work.demand.begins):
             option = _built(origin, board, each)
             if option is not None and (best is None or option.score_s < best.score_s):
                 best = option
@@ -167,6 +171,9 @@ class _Search:
         if origin.restarts:
             self.run_s = self.run_s + board.cluster.restart.fixed_s + ladder.storage_s
         weights = self.weights = board.weights_of(work)
+        # [region]: what the egress of its data is worth if the job begins there; infinite where it may not.
+        self.begin = board.begin_usd(work)
+        self.begin[np.isfinite(self.begin)] *= weights.egress_s
         self.hold = 1 + weights.gpu_s * ladder.gpus
         self.time_score = self.run_s * self.hold
         dollars = weights.electricity_s / SECONDS_PER_HOUR
@@ -188,6 +195,7 @@ class _Search:
         """The best rung in the best region."""
         stages = self.ladder.stages
         score = np.where(self.slots[:, None] >= stages[None, :], self.time_score[None, :] + self.bill, np.inf)
+        score = score + self.begin[:, None]
         if self.origin.state:
             score = score + self._travel_score()
         region, rung = divmod(int(np.argmin(score)), stages.size)
@@ -218,7 +226,7 @@ class _Search:
         if np.count_nonzero(usable) < 2:
             return
         total = int(np.sort(slots)[::-1][: demand.max_regions].sum())
-        least = self.time_score + self.bill[usable].min(axis=0)
+        least = self.time_score + self.bill[usable].min(axis=0) + self.begin[usable].min()
         pair, access = self.board.room.pair_bps(), self.board.room.access_bps()
         spec = self.origin.work.spec
         slack = spec.training.schedule is Schedule.SLACK_1F1B
@@ -251,11 +259,11 @@ class _Search:
             network.egress_usd_per_gb,
             pair,
             access,
+            self.begin,
             float(need),
             work.demand.boundary_bits / need,
             work.steps * waits * float(self.hold[rung]),
             self.weights.egress_s * volume / BYTES_PER_GB,
-            -1,
             stages,
             work.demand.max_regions,
             self.board.config.search_nodes,

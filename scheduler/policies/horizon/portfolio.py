@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from scheduler.options import Demand
 from scheduler.placement import Transfer
@@ -15,12 +16,14 @@ from scheduler.policies import bace
 from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.rollout import Act, play
+from scheduler.policies.horizon.rollout import Act, Outcome, play
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Work, seat_of
 from scheduler.priority import by_dynamic_priority
 from scheduler.restart import granted_transfers, restart_s
 from scheduler.snapshot import WaitingJob
+
+_AS_FAST: Final = 1.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,12 @@ def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
 
 
 def best_way(board: Board) -> Board:
-    """The board after the first step of the first way that is as fast as asked; of the fastest, if none is."""
+    """The board after the first step of the first way that is as fast as asked; of the fastest, if none is.
+
+    Ways that are as fast but for a hair differ in what they cost.
+    """
     config, weights = board.config, board.weights
-    tried: list[tuple[float, Board]] = []
+    tried: list[tuple[Outcome, Board]] = []
     reference_s = math.inf
     for way in ways(config, weights):
         first = board.clone()
@@ -98,12 +104,14 @@ def best_way(board: Board) -> Board:
         way.first(first)
         played = play(first.clone(), way.later, config.rollout_events)
         first.config, first.weights = config, weights
-        tried.append((played.jct_s, first))
+        tried.append((played, first))
         if way.name == "bace":
             reference_s = played.jct_s
         elif played.jct_s <= config.rollout_guard * reference_s and reference_s < math.inf:
             return first
-    return min(tried, key=lambda each: each[0])[1]
+    fastest_s = min(played.jct_s for played, _ in tried)
+    as_fast = [each for each in tried if each[0].jct_s <= _AS_FAST * fastest_s]
+    return min(as_fast, key=lambda each: each[0].bill_usd)[1]
 
 
 def _as_waiting(work: Work) -> WaitingJob:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from scheduler.cost import SECONDS_PER_HOUR
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.queue import ends_s
-from scheduler.policies.horizon.weights import Weights
-from scheduler.policies.horizon.work import Seat
 
 _SAME_S = 1e-6
 """Jobs that end within so little of each other end at once."""
@@ -26,9 +24,10 @@ class Outcome:
     electricity_usd: float
     egress_usd: float
 
-    def score_s(self, weights: Weights) -> float:
-        """Time and bills in seconds."""
-        return self.jct_s + weights.electricity_s * self.electricity_usd + weights.egress_s * self.egress_usd
+    @property
+    def bill_usd(self) -> float:
+        """All that is paid."""
+        return self.electricity_usd + self.egress_usd
 
 
 def play(board: Board, act: Act, most_events: int) -> Outcome:
@@ -52,7 +51,7 @@ def play(board: Board, act: Act, most_events: int) -> Outcome:
             del board.works[job_id]
         act(board)
     for left_s, job_id in ends_s(board):
-        bill.add(board, board.seats[job_id], left_s)
+        bill.add(board, job_id, left_s)
         jct_s += board.now_s - began_s + left_s
     waiting = len(board.works) - len(board.seats)
     return Outcome(jct_s + waiting * (board.now_s - began_s), bill.electricity_usd, bill.egress_usd)
@@ -63,22 +62,28 @@ class _Bill:
     electricity_usd: float = 0.0
     egress_usd: float = 0.0
 
-    def add(self, board: Board, seat: Seat, duration_s: float) -> None:
-        """What a seat costs from the board's moment on."""
+    def add(self, board: Board, job_id: str, duration_s: float) -> None:
+        """What the seat of a job costs from the board's moment on."""
+        seat = board.seats[job_id]
         rate = board.prices.usd_per_hour(seat.draw_kw, duration_s)
         self.electricity_usd += rate * duration_s / SECONDS_PER_HOUR
         starting_s = max(0.0, seat.ready_s - board.now_s)
         self.egress_usd += max(0.0, duration_s - starting_s) / seat.iteration_s * seat.egress_usd_per_step
-        if starting_s > 0.0:
+        if 0.0 < starting_s <= duration_s:  # once, though others may end while it starts
             self.egress_usd += seat.egress_usd_once
+        self.egress_usd += board.works[job_id].bringing_usd(seat.placement)
 
 
 def _advance(board: Board, step_s: float, bill: _Bill) -> None:
     """Let time pass on the board."""
     to_s = board.now_s + step_s
     for job_id, seat in board.seats.items():
-        bill.add(board, seat, step_s)
+        bill.add(board, job_id, step_s)
         work = board.works[job_id]
         stepping_s = max(0.0, to_s - max(board.now_s, seat.ready_s))
-        board.works[job_id] = replace(work, steps=max(0.0, work.steps - stepping_s / seat.iteration_s))
+        board.works[job_id] = replace(
+            work,
+            steps=max(0.0, work.steps - stepping_s / seat.iteration_s),
+            brought=work.brought | {seat.placement.segments[0].region},
+        )
     board.advance(to_s)

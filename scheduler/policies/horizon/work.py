@@ -75,6 +75,8 @@ class Work:
     waits_since_s: float
     has_state: bool
     state: tuple[StateSpan, ...]
+    brought: frozenset[str]
+    """Regions where its data sets have been brought: what that cost is paid."""
     seat: Seat | None
     """Where it runs now; None if it waits."""
     movable: bool
@@ -82,6 +84,11 @@ class Work:
     @property
     def job_id(self) -> str:
         return self.spec.job_id
+
+    def bringing_usd(self, placement: Placement) -> float:
+        """What it still costs to bring its data sets to where it begins."""
+        first = placement.segments[0].region
+        return 0.0 if first in self.brought else self.demand.begins.get(first, 0.0)
 
 
 def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
@@ -94,6 +101,7 @@ def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
         waits_since_s=since_s,
         has_state=job.generation > 1,
         state=job.state,
+        brought=job.brought,
         seat=None,
         movable=job.spec.elasticity is not Elasticity.NONE,
     )
@@ -111,6 +119,7 @@ def running_work(job: RunningJob, demand: Demand, cluster: Cluster, sigma: float
         waits_since_s=allocation.start_s,
         has_state=True,
         state=state_of(job.spec, allocation.placement),
+        brought=job.brought | {allocation.placement.segments[0].region},
         seat=seat_of(job.spec, cluster, evaluation, ready_s, job.transfers),
         movable=job.spec.elasticity is not Elasticity.NONE,
     )

@@ -141,6 +141,32 @@ async def test_egress_is_what_the_reported_steps_sent_each_once(world: World) ->
         assert len(mine) == 2
 
 
+async def test_a_data_set_is_billed_once_where_it_is_brought_to(world: World) -> None:
+    agents = await world.cluster_of("eu-north", "eu-west", slots=3)
+    await world.price("egress", "eu-west", [(-10, 0.02)], dst="eu-north")
+    job_id = await world.submit(
+        placement={"home": "eu-north"}, data=[{"uri": "s3://corpus", "size": "50GB", "regions": ["eu-west"]}]
+    )
+    await world.plan()
+    await world.until_running(agents)
+    for _ in range(3):
+        world.clock.advance(600)
+        await bill(world.services, world.leadership)
+    (row,) = await _ledger(world, "egress")
+    assert (row.region, row.dst, row.quantity, row.unit) == ("eu-west", "eu-north", 50.0, "GB")
+    assert row.amount_usd == pytest.approx(1.0)
+    agents[0].exit(1)
+    await world.until_stopped(agents)
+    world.clock.advance(100)
+    assert (await world.snapshot()).waiting[0].brought == {"eu-north"}
+    await world.plan()
+    await world.until_running(agents)
+    world.clock.advance(600)
+    await bill(world.services, world.leadership)
+    assert (await world.allocation(job_id)).generation == 2
+    assert len(await _ledger(world, "egress")) == 1, "it is there already"
+
+
 async def test_a_rented_pool_costs_rent_and_its_electricity_is_in_it(world: World) -> None:
     await _running(world)
 

@@ -27,7 +27,7 @@ class Ground:
     access: np.ndarray
     stages: int
     longest: int
-    first: int = -1
+    begin: np.ndarray
     need: float = 10.0
     transfer: float = 0.3
     delay_weight: float = 2.0
@@ -57,7 +57,7 @@ class Ground:
             access=np.array([dice.choice([12.0, 25.0, 60.0]) for _ in range(regions)]),
             stages=stages,
             longest=dice.choice([2, 3, regions, regions]),
-            first=dice.choice([-1, -1, dice.randrange(regions)]),
+            begin=np.array([dice.choice([0.0, 0.0, 0.0, 0.3, math.inf]) for _ in range(regions)]),
         )
 
     def search(self, bound: float = math.inf, budget: int = ENDLESS) -> tuple[float, tuple[int, ...], int]:
@@ -66,9 +66,9 @@ class Ground:
 
     def arguments(self, bound: float, budget: int) -> tuple[object, ...]:
         return (
-            *(self.slots, self.rate, self.latency, self.egress, self.pair, self.access),
+            *(self.slots, self.rate, self.latency, self.egress, self.pair, self.access, self.begin),
             *(self.need, self.transfer, self.delay_weight, self.egress_weight),
-            *(self.first, self.stages, self.longest, budget, bound),
+            *(self.stages, self.longest, budget, bound),
         )
 
     def joins(self, a: int, b: int) -> bool:
@@ -78,7 +78,7 @@ class Ground:
         """Whether the chain may be, and has room for all stages."""
         return (
             len(chain) <= min(self.longest, self.stages)
-            and (self.first < 0 or chain[0] == self.first)
+            and math.isfinite(self.begin[chain[0]])
             and all(self.slots[region] > 0 for region in chain)
             and all(self.joins(a, b) for a, b in itertools.pairwise(chain))
             and all(self.access[region] >= 2 * self.need for region in chain[1:-1])
@@ -91,7 +91,9 @@ class Ground:
             for a, b in itertools.pairwise(chain)
         ]
         rest = sorted(rate for region in chain for rate in [self.rate[region]] * (self.slots[region] - 1))
-        return math.fsum([*cuts, *(self.rate[list(chain)]), *rest[: self.stages - len(chain)]])
+        return math.fsum(
+            [self.begin[chain[0]], *cuts, *(self.rate[list(chain)]), *rest[: self.stages - len(chain)]]
+        )
 
     def every_chain(self) -> list[tuple[int, ...]]:
         """All that hold the stages, grown region by region so that only chains of links are looked at."""
@@ -163,7 +165,7 @@ def test_fifty_regions_are_searched_within_the_budget_and_answered() -> None:
     dice = random.Random(50)
     for _ in range(20):
         ground = Ground.drawn(dice, 50, dice.randint(20, 60))
-        ground = replace(ground, longest=50, first=-1, access=np.full(50, 60.0))
+        ground = replace(ground, longest=50, begin=np.zeros(50), access=np.full(50, 60.0))
         cost, chain, left = ground.search(budget=4000)
         assert 0 <= left < 4000
         assert ground.holds(chain)
@@ -173,6 +175,6 @@ def test_fifty_regions_are_searched_within_the_budget_and_answered() -> None:
 def test_more_nodes_never_find_a_worse_chain() -> None:
     dice = random.Random(51)
     ground = Ground.drawn(dice, 30, 40)
-    ground = replace(ground, longest=30, first=-1)
+    ground = replace(ground, longest=30, begin=np.zeros(30))
     costs = [ground.search(budget=budget)[0] for budget in (100, 1_000, 10_000, 100_000)]
     assert costs == sorted(costs, reverse=True)

@@ -1,6 +1,6 @@
 """The chain grows best link first, keeps up with its stages, and is found where there is one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -17,11 +17,20 @@ COUNTS = stage_counts(job().spec, (GPU,))
 
 
 def path(
-    world: Cluster, *, floor: int = 1, cap: int = 8, max_regions: int = 9, rates: Mapping[str, float] = {}
+    world: Cluster,
+    *,
+    floor: int = 1,
+    cap: int = 8,
+    max_regions: int = 9,
+    rates: Mapping[str, float] = {},
+    begins: Collection[str] | None = None,
 ):
     counts = stage_counts(job(stages=(floor, cap)).spec, (GPU,))
     offers = [Offer(key, pool.gpus, Rate(False, rates.get(key[0], 1.0))) for key, pool in world.pools.items()]
-    return find_path(counts, len(counts.counts) - 1, max_regions, offers, Residual.empty(world), seed=0)
+    begins = world.regions if begins is None else begins
+    return find_path(
+        counts, len(counts.counts) - 1, max_regions, offers, Residual.empty(world), begins, seed=0
+    )
 
 
 def test_a_region_that_holds_k_star_is_enough_and_the_cheapest_such_is_taken():
@@ -99,18 +108,18 @@ def test_where_the_best_links_lead_astray_the_exact_search_finds_the_chain():
 def test_the_search_keeps_regions_with_room_for_one_cut_at_the_ends():
     sites = {"a": Site(2, 1), "b": Site(2, 1), "c": Site(2, 2)}
     linked = {("a", "b"), ("a", "c"), ("b", "c")}
-    chain = search_chain(sites, linked, 6, 9, seed=0)
+    chain = search_chain(sites, linked, sites, 6, 9, seed=0)
     assert chain is not None
     assert chain[1] == "c"
-    assert search_chain({**sites, "c": Site(2, 1)}, linked, 6, 9, seed=0) is None
+    assert search_chain({**sites, "c": Site(2, 1)}, linked, sites, 6, 9, seed=0) is None
 
 
 def test_the_search_takes_as_few_regions_as_can_be():
     sites = {name: Site(slots, 2) for name, slots in {"a": 1, "b": 2, "c": 3, "d": 4}.items()}
     linked = {("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")}
-    assert set(search_chain(sites, linked, 7, 9, seed=0) or ()) == {"c", "d"}
-    assert search_chain(sites, linked, 10, 3, seed=0) is None
-    assert len(search_chain(sites, linked, 10, 4, seed=0) or ()) == 4
+    assert set(search_chain(sites, linked, sites, 7, 9, seed=0) or ()) == {"c", "d"}
+    assert search_chain(sites, linked, sites, 10, 3, seed=0) is None
+    assert len(search_chain(sites, linked, sites, 10, 4, seed=0) or ()) == 4
 
 
 @pytest.mark.parametrize("shift", range(3))
@@ -119,3 +128,22 @@ def test_the_order_in_which_pools_are_offered_does_not_matter(shift):
     links = both_ways(("a", "b", 9), ("b", "c", 9), ("c", "d", 9), ("a", "d", 9))
     pools = dict.fromkeys(names[shift:] + names[:shift], 2)
     assert path(cluster(pools, links)) == path(cluster(dict.fromkeys(names, 2), links))
+
+
+def test_the_chain_begins_where_it_may_and_grows_at_its_far_end_only():
+    world = cluster({"a": 2, "b": 3, "c": 3}, both_ways(("a", "b", 99), ("b", "c", 50), ("c", "a", 20)))
+    assert path(world, begins=("c",)) == Path(("c", "b", "a"), 8)
+    line = cluster({"a": 2, "b": 3, "c": 3}, both_ways(("a", "b", 99), ("b", "c", 50)))
+    assert path(line, begins=("b",)) == Path(("b", "a"), 4), "from its beginning it grows no further"
+    assert path(world, begins=("a", "c")) == Path(("a", "b", "c"), 8)
+    assert path(world, begins=("d",)) is None
+    assert path(world, begins=()) is None
+
+
+def test_the_search_lets_a_chain_begin_where_it_may_only():
+    sites = {"a": Site(1, 2), "b": Site(2, 2), "c": Site(3, 2)}
+    linked = {("a", "b"), ("b", "c")}
+    assert search_chain(sites, linked, ("c",), 6, 9, seed=0) == ("c", "b", "a")
+    assert search_chain(sites, linked, ("a",), 6, 9, seed=0) == ("a", "b", "c")
+    assert search_chain(sites, linked, ("b",), 6, 9, seed=0) is None
+    assert search_chain(sites, linked, ("b",), 5, 9, seed=0) == ("b", "c")

@@ -138,6 +138,8 @@ def test_stages_are_auto_a_number_or_a_range(stages: object, bounds: object) -> 
         ({"parallelism": {"data": 1.4}}, "/parallelism/data", "whole number of GPUs"),
         ({"placement": {"regions": ["a/../b"]}}, "/placement/regions/0", "matches"),
         ({"placement": {"regions": ["x"] * 65}}, "/placement/regions", "at most 64"),
+        ({"placement": {"home": "us-1", "regions": ["eu-*"]}}, "/placement/home", "allows"),
+        ({"placement": {"home": "eu-1", "exclude": ["eu-1"]}}, "/placement/home", "does not name"),
         ({"data": [{"uri": "s3://a/../b", "size": 1}]}, "/data/0/uri", "without `..`"),
         ({"data": [{"uri": "s3://a", "size": "-5GB"}]}, "/data/0/size", "80GB"),
         ({"priority": 101}, "/priority", "less than or equal to 100"),

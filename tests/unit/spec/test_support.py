@@ -21,7 +21,6 @@ COMMAND = {"command": ["python", "train.py"]}
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [
-        ({"data": [{"uri": "s3://corpus", "size": "1GB"}]}, "/data"),
         ({"deadline": "2026-12-24T00:00:00Z"}, "/deadline"),
         ({"budget_usd": 5}, "/budget_usd"),
         ({"run": {**COMMAND, "image": "registry/image:1"}}, "/run/image"),
@@ -43,6 +42,7 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
     [
         {},
         {"max_wait": "6h"},
+        {"data": [{"uri": "s3://corpus", "size": "1GB", "regions": ["eu-1"]}], "placement": {"home": "eu-1"}},
         {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
         {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
         {"checkpoint": {"uri": "file:///var/checkpoints"}, "training": {"steps": 1, "dtype": "fp32"}},
@@ -63,3 +63,12 @@ def test_a_region_that_no_one_has_is_named() -> None:
     document = parse_job(job(placement={"regions": ["eu-*", "mars-1"], "exclude": ["eu-west-1"]}))
     found = unknown_regions(document, ["eu-west-1", "us-east-1"])
     assert [(issue.pointer, issue.value) for issue in found] == [("/placement/regions/1", "mars-1")]
+
+
+def test_a_home_and_regions_of_data_that_no_one_has_are_named() -> None:
+    data = [{"uri": "s3://c", "size": "1GB", "regions": ["us-east-1", "mars-2"]}]
+    found = unknown_regions(parse_job(job(placement={"home": "mars-1"}, data=data)), ["us-east-1"])
+    assert {(issue.pointer, issue.value) for issue in found} == {
+        ("/placement/home", "mars-1"),
+        ("/data/0/regions/1", "mars-2"),
+    }
