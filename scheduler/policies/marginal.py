@@ -5,7 +5,8 @@ is worth −(r·s)^p, and −λ no GPU at all, with p = −0.5 and λ = 1.1: s i
 r = T / (T + S) for a job that would have to restart, T how long it has stood where it stands, S what the restart takes
 (as the reallocation factor of Pollux, OSDI 2021; 1 for a job that waits). Where Sia solves an integer programme, steps
 are taken here in the order of what they are worth for a GPU, along the concave hull of each job's numbers: the greedy
-answer of the multiple-choice knapsack (P. Sinha and A. Zoltners, 1979).
+answer of the multiple-choice knapsack (P. Sinha and A. Zoltners, 1979). A job that runs may shrink, but keeps a place:
+pushing it out costs its state a way over a WAN that neither of the two papers knows.
 
 Prices are not looked at. A job may stretch over a chain of regions whose links keep up, as BACE-Pipe's do, for large
 models fit in no single region at all; and of regions that would do, those with the least room are filled first.
@@ -95,12 +96,25 @@ def _grow(board: Board, work: Work, seat: Seat, target: Target) -> None:
 
 
 def _option(board: Board, work: Work, target: Target, seat: Seat | None) -> Option | None:
-    """A place for at most so many stages."""
-    return option_of(work, board, _placed(work.demand, board.world, target), seat)
+    """Room for so many stages at most where the job stands or its state lies, or anywhere if it ends sooner there."""
+    spans = work.state if seat is None else seat.placement.segments
+    home = frozenset(each.region for each in spans)
+    options = [
+        option_of(work, board, _placed(work.demand, board.world, target, regions), seat)
+        for regions in ((home, None) if home else (None,))
+    ]
+    return min((each for each in options if each is not None), key=lambda each: each.run_s, default=None)
 
 
-def _placed(demand: Demand, world: World, target: Target) -> Proposal | None:
-    return bace.place_divided(at_most(demand, *target), _tightest_first(world), _TIGHTEST)
+def _slowest_s(board: Board, work: Work) -> float:
+    """An iteration on the least stages, of the slowest GPU type."""
+    return max(float(each.iteration_s[0]) for each in ladders_of(work.demand, board.cluster))
+
+
+def _placed(
+    demand: Demand, world: World, target: Target, regions: frozenset[str] | None = None
+) -> Proposal | None:
+    return bace.place_divided(at_most(demand, *target, regions), _tightest_first(world), _TIGHTEST)
 
 
 def _tightest_first(world: World) -> World:
@@ -122,11 +136,13 @@ class _Climb:
     stages: list[int]
     gpus: list[int]
     values: list[float]
+    stands: bool
+    """Whether the job stands on GPUs of this type."""
 
     @classmethod
     def of(cls, board: Board, work: Work, ladder: Ladder) -> _Climb:
         """The rungs of a ladder, and where the job stands."""
-        slowest_s = max(float(each.iteration_s[0]) for each in ladders_of(work.demand, board.cluster))
+        slowest_s = _slowest_s(board, work)
         iterations_s = dict(zip(ladder.stages.tolist(), ladder.iteration_s.tolist(), strict=True))
         seat = board.seats.get(work.job_id)
         stands = None
@@ -141,7 +157,7 @@ class _Climb:
             stages.append(count)
             values.append(-(speed**_POWER) if speed > 0 else -math.inf)
         gpus = [count * work.demand.gpus_per_stage for count in stages]
-        return cls(work.job_id, ladder.gpu_type, stages, gpus, values)
+        return cls(work.job_id, ladder.gpu_type, stages, gpus, values, stands is not None)
 
     def hull(self) -> Iterator[tuple[float, int]]:
         """(value gained for each GPU, position) along the concave hull, from no GPU on."""
@@ -176,21 +192,24 @@ def _targets(board: Board, active: Sequence[Work]) -> dict[str, Target]:
         seat = board.seats.get(work.job_id)
         for segment in seat.placement.segments if seat is not None else ():
             free[segment.gpu_type] += segment.gpus
-    steps = [
-        (-gain, climb.job_id, climb.gpu_type, position, climb)
-        for work in active
-        for ladder in ladders_of(work.demand, board.cluster)
-        for climb in (_Climb.of(board, work, ladder),)
-        for gain, position in climb.hull()
+    climbs = [
+        _Climb.of(board, work, ladder) for work in active for ladder in ladders_of(work.demand, board.cluster)
     ]
+    steps = [
+        (climb.stands and number == 0, gain, climb, position)
+        for climb in climbs
+        for number, (gain, position) in enumerate(climb.hull())
+    ]
+    # Who stands somewhere takes the first step first: it may shrink, but is not pushed out.
+    steps.sort(key=lambda each: (not each[0], -each[1], each[2].job_id, each[2].gpu_type, each[3]))
     taken: dict[str, tuple[_Climb, int]] = {}
-    for _, job_id, gpu_type, position, climb in sorted(steps, key=lambda each: each[:4]):
-        other, at = taken.get(job_id, (climb, 0))
+    for _, _, climb, position in steps:
+        other, at = taken.get(climb.job_id, (climb, 0))
         if other is not climb:
             continue
-        if climb.gpus[position] - climb.gpus[at] > free[gpu_type]:
-            position = climb.best_within(at, free[gpu_type])
+        if climb.gpus[position] - climb.gpus[at] > free[climb.gpu_type]:
+            position = climb.best_within(at, free[climb.gpu_type])
         if position > at:
-            free[gpu_type] -= climb.gpus[position] - climb.gpus[at]
-            taken[job_id] = (climb, position)
+            free[climb.gpu_type] -= climb.gpus[position] - climb.gpus[at]
+            taken[climb.job_id] = (climb, position)
     return {job_id: (climb.gpu_type, climb.stages[position]) for job_id, (climb, position) in taken.items()}

@@ -22,15 +22,19 @@ def in_one_region(demand: Demand) -> Demand:
     return made["one region"]
 
 
-def at_most(demand: Demand, gpu_type: str, stages: int) -> Demand:
-    """On GPUs of one type, with at most so many stages; at least the least that it can run with."""
+def at_most(demand: Demand, gpu_type: str, stages: int, regions: frozenset[str] | None = None) -> Demand:
+    """On GPUs of one type, with at most so many stages (at least the least that it can run with), in these regions."""
     made = _MADE.setdefault(demand, {})
-    key = (gpu_type, stages)
+    key = (gpu_type, stages, regions)
     if key not in made:
         made[key] = replace(
             demand,
             candidates=tuple(
-                replace(each, cap=max(0, min(each.cap, each.stage_counts.index(stages))))
+                replace(
+                    each,
+                    cap=max(0, min(each.cap, each.stage_counts.index(stages))),
+                    pools=tuple(pool for pool in each.pools if regions is None or pool[0] in regions),
+                )
                 for each in demand.candidates
                 if each.stage_counts.gpu_types == (gpu_type,)
             ),

@@ -171,6 +171,25 @@ def test_marginal_keeps_a_job_where_it_is_on_a_number_of_stages_that_it_would_no
     assert plan_of("marginal", at(slow, [], [held])).decisions == ()
 
 
+def test_marginal_shrinks_a_running_job_for_newcomers_but_pushes_it_out_for_nobody():
+    world = cluster({"a": 8})
+    held = standing(world, long_job("r", 50_000), 8, "a")
+    plan = plan_of("marginal", at(world, [long_job(f"w{n:02d}", 10) for n in range(20)], [held]))
+    (move,) = plan.moves
+    assert move.job_id == "r"
+    assert plan.starts
+    assert move.placement.stages + sum(start.placement.stages for start in plan.starts) == 8
+
+
+def test_marginal_keeps_a_job_near_its_state_where_the_way_is_long():
+    """In b it would be faster, once its state has got there."""
+    for width, where in ((1, "a:4"), (1000, "b:8")):
+        world = cluster({"a": 4, "b": 8}, both_ways(("a", "b", width)))
+        held = standing(world, long_job("r", 20, weight_bytes=90.0, activation_bits=0.01), 2, "a")
+        (move,) = plan_of("marginal", at(world, [], [held])).moves
+        assert move.placement.describe() == where
+
+
 def test_marginal_may_stretch_a_job_over_regions_whose_link_keeps_up():
     world = cluster({"a": 5, "b": 5}, both_ways(("a", "b", 1e6)))
     (start,) = plan_of("marginal", at(world, [long_job("wide", stages=(8, 8))])).starts
