@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler.evaluate import evaluate
+from scheduler.options import Demand
 from scheduler.plan import Decision, Hold, Move, Preempt, Reject, Start
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.options import best_option
@@ -14,6 +15,9 @@ from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import WaitingJob
 from scheduler.units import format_duration, format_time
 
+Told = dict[tuple[Demand, bool], tuple[Reason, ...]]
+"""What jobs with a demand lack, for those that have not run before and those that have."""
+
 
 def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) -> list[Decision]:
     """Starts and verdicts for the jobs that wait, then what changes for running ones. Order: starts, then the queue."""
@@ -24,12 +28,13 @@ def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) 
     ]
     round_.started = len(made)
     position = 0
+    told: Told = {}
     for work in shortest_first(board):
         job = waiting.get(work.job_id)
         if job is None:
             continue
         position += 1
-        made.append(Hold(work.job_id, position, _held(board, work, job, round_)))
+        made.append(Hold(work.job_id, position, _held(board, work, job, round_, told)))
     for job_id, work in sorted(board.works.items()):
         if work.seat is None:
             continue
@@ -55,20 +60,24 @@ def rejected(job_id: str, job: WaitingJob, work: Work, round_: QueueRound) -> Re
     return Reject(job_id, never) if never else None
 
 
-def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound) -> tuple[Reason, ...]:
-    """Why a job waits, the nearest cause first."""
+def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound, told: Told) -> tuple[Reason, ...]:
+    """Why a job waits, the nearest cause first. Jobs that ask for the same lack the same: it is found out once."""
     kept = board.kept
+    key = (work.demand, job.generation > 1)
+    lacking = told.get(key)
+    if lacking is None:
+        lacking = told[key] = round_.reasons(job, work.demand)
     if kept is None:
-        return round_.reasons(job, work.demand)
+        return lacking
     head = kept.work.job_id
     where = f"{kept.seat.placement.describe()} from {format_time(round(kept.later.now_s))} on"
     if work.job_id == head:
         detail = f"it has waited for {format_duration(waited_s(work, board))}: {where}, by forecast, is kept for it"
-        return (Reason(ReasonCode.PLACE_KEPT, detail), *round_.reasons(job, work.demand))
+        return (Reason(ReasonCode.PLACE_KEPT, detail), *lacking)
     if best_option(work, board, None) is not None:
         detail = f"it would fit now, but {head} has waited too long, and {where} is kept for that one"
         return (Reason(ReasonCode.KEPT_FOR_ANOTHER, detail),)
-    return round_.reasons(job, work.demand)
+    return lacking
 
 
 def _start(board: Board, work: Work, seat: Seat) -> Start:
