@@ -30,6 +30,7 @@ MANY_REGIONS = 50
 MANY_JOBS = 1000
 MANY_ROUNDS = 12
 ACCEPTED_MANY_MS = 500.0
+ACCEPTED_LIVE_MS = 1000.0
 """BACE-Pipe, 50 regions and 1,000 waiting jobs."""
 SIZES = (512, 256, 256, 128, 128, 256, 256, 64, 128, 128, 128, 160)
 MODELS = (
@@ -139,8 +140,11 @@ def test_decide_for_12_regions_and_200_waiting_jobs():
 
 
 @pytest.mark.perf
-@pytest.mark.parametrize("name", ["fifo", "bace"])
-def test_decide_for_50_regions_and_1000_waiting_jobs(name):
+@pytest.mark.parametrize(
+    ("name", "accepted_ms"),
+    [("fifo", ACCEPTED_MANY_MS), ("bace", ACCEPTED_MANY_MS), ("horizon", ACCEPTED_LIVE_MS)],
+)
+def test_decide_for_50_regions_and_1000_waiting_jobs(name, accepted_ms):
     worlds = _worlds(random.Random(6), MANY_REGIONS, MANY_JOBS, MANY_ROUNDS)
     config = PolicyConfig(name)
     first = _milliseconds(lambda snap: decide(snap, config), worlds[:1])[0]
@@ -150,4 +154,4 @@ def test_decide_for_50_regions_and_1000_waiting_jobs(name):
         f"{statistics.median(taken):.1f} ms, max {taken[-1]:.1f} ms, first {first:.1f} ms"
     )
     assert check_plan(worlds[0], decide(worlds[0], config)) == ()
-    assert taken[-1] <= ACCEPTED_MANY_MS
+    assert taken[-1] <= accepted_ms
