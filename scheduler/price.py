@@ -6,8 +6,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from scheduler.errors import InvalidValueError
+
+STALE_S: Final = 86_400.0
+"""A price that keeps changing and has not been told for so long is unknown."""
+_FEED: Final = 8
+"""After so many changes a price is thought to keep changing as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +99,31 @@ class KnownPrices:
     series: PriceSeries
     now_s: float
 
+    @property
+    def stale_since_s(self) -> float | None:
+        """When the last value began to hold of a price that keeps changing and has not been told for a day; None of one
+        that is up to date, or that seldom changes: it holds until another is told."""
+        times, last = self.series.valid_from_s, self._published
+        if last < _FEED:
+            return None
+        usual_s = (times[last] - times[last - _FEED]) / _FEED
+        is_stale = self.now_s - times[last] > max(STALE_S, 3 * usual_s)
+        return times[last] if is_stale else None
+
+    @property
+    def _published(self) -> int:
+        """Position of the last value known; −1 if none is."""
+        return bisect_right(self.series.known_at_s, self.now_s) - 1
+
     def at(self, time_s: float) -> float | None:
         """The price that holds at a time as far as known at `now_s`.
 
         Where the price of that time is not published yet, or the series has ended, the last known one is
-        carried forward; None if nothing is known: a missing price is unknown, never the cheapest.
+        carried forward; None if nothing is known, or nothing any more: a missing price is unknown, never the cheapest.
         """
-        published = bisect_right(self.series.known_at_s, self.now_s) - 1
+        if self.stale_since_s is not None:
+            return None
+        published = self._published
         valid = bisect_right(self.series.valid_from_s, time_s) - 1
         index = min(published, valid)
         return None if index < 0 else self.series.values[index]

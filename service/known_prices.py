@@ -27,10 +27,17 @@ def electricity(session: Session, now_s: float) -> dict[str, KnownPrices]:
         to_s=math.inf,
         known_by_s=now_s,
     )
-    return {
-        region_of[series_id]: price_series(list(group)).known(now_s)
-        for series_id, group in groupby(points, key=lambda point: point.series_id)
-    }
+    told = {series_id: list(group) for series_id, group in groupby(points, key=lambda point: point.series_id)}
+    for series_id, (last, *more) in told.items():
+        if not more:  # whether it seldom changes or is not told any more shows in what was before
+            told[series_id] = prices.points(
+                session,
+                [series_id],
+                from_s=last.valid_from_s - PRICE_LOOKBACK_S,
+                to_s=math.inf,
+                known_by_s=now_s,
+            )
+    return {region_of[series_id]: price_series(group).known(now_s) for series_id, group in told.items()}
 
 
 def price_series(points: Sequence[PointRecord]) -> PriceSeries:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scheduler.evaluate import Evaluation
 from scheduler.options import Candidate
 from scheduler.policies.world import World
-from scheduler.units import format_bandwidth
+from scheduler.units import format_bandwidth, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,9 @@ def prices_sentence(world: World, regions: Iterable[str]) -> str:
         price = world.prices_usd_per_kwh[region]
         pue = world.cluster.regions[region].pue
         if price is None:
-            told.append(f"the price in {region} is unknown, so it came last")
+            since_s = world.stale_since_s.get(region)
+            until = "" if since_s is None else f" (the last one is of {format_time(since_s)})"
+            told.append(f"the price in {region} is unknown{until}, so it came last")
         else:
             told.append(f"{region} {price:.4g} $/kWh × PUE {pue:.3g}")
     return ", ".join(told)

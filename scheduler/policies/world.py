@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from scheduler.allocator import Offer, Rate, Share
@@ -29,22 +29,27 @@ class World:
     residual: Residual
     rates: Mapping[PoolKey, Rate]
     prices_usd_per_kwh: Mapping[str, float | None]
+    stale_since_s: Mapping[str, float]
+    """Of the regions whose price is not known any more: when the last that was told began to hold."""
     seed: int
 
     @classmethod
     def of(cls, snapshot: Snapshot, residual: Residual, seed: int) -> World:
         """The world of a snapshot, with this much of it free."""
         prices: dict[str, float | None] = {}
+        stale: dict[str, float] = {}
         for region in residual.topology.regions:
             series = snapshot.electricity.get(region)
             prices[region] = None if series is None else series.at(snapshot.now_s)
+            if series is not None and series.stale_since_s is not None:
+                stale[region] = series.stale_since_s
         cluster = snapshot.cluster
         rates = {key: _rate(cluster, key, prices[key[0]]) for key in cluster.pools}
-        return cls(cluster, residual, rates, prices, seed)
+        return cls(cluster, residual, rates, prices, stale, seed)
 
     def with_residual(self, residual: Residual) -> World:
         """The same prices over another residual: what would be if so much were free."""
-        return World(self.cluster, residual, self.rates, self.prices_usd_per_kwh, self.seed)
+        return replace(self, residual=residual)
 
     def offers(self, demand: Demand, candidate: Candidate) -> list[Offer]:
         """Every pool of the candidate with a free slot, by region and type."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.cluster import Cluster
-from scheduler.cost import egress_bytes_per_iteration
+from scheduler.cost import SECONDS_PER_HOUR, egress_bytes_per_iteration
 from scheduler.network import Residual
 from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
@@ -162,6 +162,11 @@ class Board:
     def stopping_s(self, work: Work, seat: Seat) -> float:
         """How long it takes a job to leave a seat; 0 where it has not begun to step."""
         return 0.0 if seat.ready_s > self.now_s else stop_s(work.spec, self.cluster, seat.placement)
+
+    def holding_usd(self, seat: Seat, duration_s: float) -> float:
+        """What the GPUs of a seat cost from now on: electricity where they are owned, rent where they are rented."""
+        rent = seat.rent_usd_per_hour * duration_s / SECONDS_PER_HOUR
+        return self.prices.usd(seat.draw_kw, self.now_s, duration_s) + rent
 
     def remaining_s(self, work: Work, seat: Seat) -> float:
         """From now until a job ends that stays on a seat."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cluster import Cluster
-from scheduler.forecast import Forecast, forecast
+from scheduler.cluster import Cluster, Ownership
+from scheduler.cost import SECONDS_PER_HOUR
+from scheduler.forecast import forecast
 from scheduler.network import Residual, Topology
 from scheduler.placement import Placement, Transfer
 from scheduler.snapshot import Snapshot
@@ -19,60 +21,103 @@ from scheduler.snapshot import Snapshot
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-WINDOWS_S = np.array(
-    [900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, 86400.0, 2 * 86400.0, 4 * 86400.0, 7 * 86400.0]
-)
-"""Lengths of the intervals from now on over which prices are averaged; a run is billed by the nearest."""
-_BETWEEN = np.sqrt(WINDOWS_S[:-1] * WINDOWS_S[1:])
-UNKNOWN_PRICE = 1.5
+_HOURS: Final = (0.0, 0.25, 1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 168.0)
+KNOTS_S: Final = np.array(_HOURS) * SECONDS_PER_HOUR
+"""Times from now on between which a price is taken to be its mean."""
+_KNOTS_S: Final = tuple(KNOTS_S.tolist())
+UNKNOWN_PRICE: Final = 1.5
 """A region whose price nobody knows is taken to cost this much of the dearest known."""
+_DEAR: Final = 1e-6
+"""... which is taken to be at least this, USD per kWh: what is unknown is dearer than what is free."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Forecast USD per kWh × PUE: `usd_per_kwh[region, window]`, regions in the order of the topology."""
+    """Forecast prices from `now_s` on, by region in the order of the topology: step functions, a step at every knot.
 
-    usd_per_kwh: Floats
+    `steps[region, knot]` is the price from that knot on in USD per kWh × PUE, `sums[region, knot]` its integral up to
+    the knot, price × seconds.
+    """
+
+    now_s: float
+    steps: Floats
+    sums: Floats
+    lowest: float
+    """The lowest price of any region."""
     index: Mapping[str, int]
     """Row of each region."""
+    rents: Mapping[str, Floats]
+    """By GPU type and region: the rent of a GPU in USD per hour; NaN where the pool is owned or is not there."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology) -> Prices:
-        rows: list[list[float] | None] = []
-        for region in topology.regions:
+        now_s, cluster = snapshot.now_s, snapshot.cluster
+        index = {region: number for number, region in enumerate(topology.regions)}
+        steps = np.full((len(index), KNOTS_S.size), np.nan)
+        for region, number in index.items():
             seen = forecast(snapshot.electricity.get(region))
-            pue = snapshot.cluster.regions[region].pue
-            rows.append(
-                None
-                if seen is None
-                else [
-                    seen.mean(snapshot.now_s, snapshot.now_s + window) * pue for window in WINDOWS_S.tolist()
-                ]
-            )
-        known = [row for row in rows if row is not None]
-        dearest = [UNKNOWN_PRICE * max(*column, 0.0) for column in zip(*known, strict=True)]
-        unknown = dearest or [0.0] * WINDOWS_S.size
-        table = np.array([unknown if row is None else row for row in rows])
-        return cls(table, {region: number for number, region in enumerate(topology.regions)})
+            if seen is not None:
+                sums = seen.integrals(now_s, KNOTS_S)
+                means = np.append(np.diff(sums) / np.diff(KNOTS_S), sums[-1] / KNOTS_S[-1])
+                steps[number] = means * cluster.regions[region].pue
+        unknown = np.isnan(steps[:, 0])
+        dearest = steps[~unknown].max(axis=0, initial=_DEAR)
+        steps[unknown] = UNKNOWN_PRICE * dearest
+        rents = {name: np.full(len(index), np.nan) for name in cluster.gpu_types}
+        for (region, gpu_type), pool in cluster.pools.items():
+            if pool.ownership is Ownership.RENTED:
+                rents[gpu_type][index[region]] = pool.rent_usd_per_gpu_hour
+        return cls(now_s, steps, _sums(steps), float(steps.min(initial=np.inf)), index, rents)
 
-    def over(self, durations_s: Floats) -> Floats:
-        """The mean price from now over each duration: [region, duration]."""
-        return self.usd_per_kwh[:, np.searchsorted(_BETWEEN, np.maximum(durations_s, 1.0))]
+    def over(self, start_s: float, durations_s: Floats, least: Floats) -> Floats:
+        """∫ price dt from a moment on over each duration, price × seconds: [region, duration].
 
-    def usd_per_hour(self, draw_kw: Iterable[tuple[str, float]], duration_s: float) -> float:
-        """What a draw in several regions costs an hour, in the mean from now over a duration."""
-        window = int(np.searchsorted(_BETWEEN, duration_s))
-        return math.fsum(kw * float(self.usd_per_kwh[self.index[region], window]) for region, kw in draw_kw)
+        For each duration a price counts down to its `least`.
+        """
+        before_s = start_s - self.now_s
+        if self.lowest >= least.max(initial=-np.inf):
+            steps, sums = self.steps[:, :, None], self.sums[:, :, None]
+        else:
+            steps = np.maximum(self.steps[:, :, None], least)
+            sums = _sums(steps)
+        until = _to(steps, sums, before_s + durations_s)
+        return until - _to(steps, sums, np.full_like(durations_s, before_s)) if before_s else until
+
+    def usd(self, draw_kw: Iterable[tuple[str, float]], start_s: float, duration_s: float) -> float:
+        """What the electricity of a draw in several regions costs from a moment on."""
+        before_s = start_s - self.now_s
+        left, right = (bisect_right(_KNOTS_S, each) - 1 for each in (before_s, before_s + duration_s))
+        left_s, right_s = before_s - _KNOTS_S[left], before_s + duration_s - _KNOTS_S[right]
+        total = 0.0
+        for region, kilowatts in draw_kw:
+            steps, sums = self.steps[self.index[region]], self.sums[self.index[region]]
+            integral = sums[right] + steps[right] * right_s - sums[left] - steps[left] * left_s
+            total += kilowatts * float(integral)
+        return total / SECONDS_PER_HOUR
 
     def mean(self) -> float:
         """The mean over all regions and the coming days."""
-        return max(0.0, float(self.usd_per_kwh[:, -1].mean())) if self.usd_per_kwh.size else 0.0
+        return max(0.0, float(self.steps[:, -1].mean())) if self.steps.size else 0.0
+
+    def at_least(self, floor: float) -> Prices:
+        """The same where no price is lower."""
+        steps = np.maximum(self.steps, floor)
+        return replace(self, steps=steps, sums=_sums(steps), lowest=max(self.lowest, floor))
 
 
-@lru_cache(maxsize=2048)
-def _means(seen: Forecast) -> tuple[float, ...]:
-    """The mean of a forecast over each window, from the quarter of an hour in which it was made."""
-    return tuple(seen.mean(seen.start_s, seen.start_s + window) for window in WINDOWS_S.tolist())
+def _to(steps: Floats, sums: Floats, times_s: Floats) -> Floats:
+    """Integrals up to each time, of the prices of each or of the same for all: [region, time]."""
+    knot = np.searchsorted(KNOTS_S, times_s, side="right") - 1
+    column = np.arange(knot.size) if steps.shape[2] > 1 else 0
+    return np.asarray(sums[:, knot, column] + steps[:, knot, column] * (times_s - KNOTS_S[knot]))
+
+
+def _sums(steps: Floats) -> Floats:
+    """The integral up to each knot: along the second axis."""
+    sums = np.zeros_like(steps)
+    widths = np.diff(KNOTS_S).reshape(-1, *(1,) * (steps.ndim - 2))
+    np.cumsum(steps[:, :-1] * widths, axis=1, out=sums[:, 1:])
+    return sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cluster import Cluster
+from scheduler.cluster import Cluster, Ownership
 from scheduler.cost import WATTS_PER_KILOWATT, segment_powers_w
 from scheduler.evaluate import evaluate
 from scheduler.options import Candidate, Demand
@@ -32,6 +33,14 @@ class Ladder:
     """Mean draw of the whole placement before PUE."""
     storage_s: Floats
     """How long its stages take to write, or to read, the state of the job."""
+    owned_part: float
+    """Of the GPUs that it may stand on."""
+    rent_usd_per_gpu_hour: float
+    """In the mean over the same GPUs; nothing for those that are owned."""
+
+    def usd_per_hour(self, usd_per_kwh: float) -> Floats:
+        """What each rung costs an hour in the mean over its pools: electricity where owned, else rent."""
+        return self.draw_kw * usd_per_kwh * self.owned_part + self.gpus * self.rent_usd_per_gpu_hour
 
     def need_bps(self, rung: int) -> int:
         """What a cut needs so as not to set the pace of a rung."""
@@ -73,6 +82,8 @@ def _ladder(demand: Demand, candidate: Candidate, cluster: Cluster) -> Ladder | 
     if not stages:
         return None
     counts = np.array(stages, dtype=np.int64)
+    pools = [cluster.pools[key] for key in candidate.pools]
+    gpus, rented = sum(pool.gpus for pool in pools), [p for p in pools if p.ownership is Ownership.RENTED]
     return Ladder(
         candidate,
         gpu_type,
@@ -81,4 +92,6 @@ def _ladder(demand: Demand, candidate: Candidate, cluster: Cluster) -> Ladder | 
         np.array(iteration_s),
         np.array(draw_kw),
         np.array(storage),
+        1.0 - sum(pool.gpus for pool in rented) / gpus,
+        math.fsum(pool.gpus * pool.rent_usd_per_gpu_hour for pool in rented) / gpus,
     )

@@ -1,6 +1,6 @@
 """Where a job could stand, and what each place is worth: its time, what it takes from others, and its bill, in seconds.
 
-    score = T·(1 + μ·G) + λ·electricity + λ'·(egress of cuts, state and data sets)
+    score = T·(1 + μ·G) + λ·(electricity, or rent) + λ'·(egress of cuts, state and data sets)
 
 with T from now until the job ends there (stopping, restart and travelling state included), G its GPUs, μ what others
 lose by a GPU-second, λ what a dollar is worth (`weights.py`). All numbers of stages in all regions are scored at once;
@@ -34,6 +34,10 @@ from scheduler.snapshot import StateSpan
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
+_MOST_EARNED: Final = 0.9
+"""Of what a second costs, the most that a price below zero may give back."""
+_NO_WORTH: Final = 1e-9
+"""Seconds a second where a price is worth nothing."""
 _NO_WIDTH: Final = 1e-3
 """Bits per second where there are none: state does not get there in any time that matters."""
 _WIDER: Final = (1, 2, 4)
@@ -74,17 +78,29 @@ class _Candidate:
 def score_of(work: Work, seat: Seat, board: Board) -> float:
     """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
     weights, run_s = board.weights_of(work), board.remaining_s(work, seat)
-    electricity = board.prices.usd_per_hour(seat.draw_kw, run_s) * run_s / SECONDS_PER_HOUR
+    hold = 1 + weights.gpu_s * seat.placement.gpus
+    holding = board.holding_usd(seat, run_s)
+    if board.prices.lowest < 0:
+        kilowatts = np.array([math.fsum(kilowatts for _, kilowatts in seat.draw_kw)])
+        least = float(_least_price(np.array([hold]), weights.electricity_s, kilowatts)[0])
+        if board.prices.lowest < least:
+            holding = replace(board, prices=board.prices.at_least(least)).holding_usd(seat, run_s)
     egress = (
         work.steps * seat.egress_usd_per_step
         + (seat.egress_usd_once if seat.ready_s > board.now_s else 0.0)
         + work.bringing_usd(seat.placement)
     )
-    return (
-        run_s * (1 + weights.gpu_s * seat.placement.gpus)
-        + weights.electricity_s * electricity
-        + weights.egress_s * egress
-    )
+    return run_s * hold + weights.electricity_s * holding + weights.egress_s * egress
+
+
+def _least_price(hold: Floats, electricity_s: float, kilowatts: Floats) -> Floats:
+    """The lowest price at which a second more on a seat is still worth less than none, USD per kWh × PUE.
+
+    Prices below zero are what they are in every bill; in a score they count down to here, so that no job is slowed, or
+    kept longer where it is, in order to earn.
+    """
+    worth = np.maximum(electricity_s * kilowatts / SECONDS_PER_HOUR, _NO_WORTH)
+    return -_MOST_EARNED * hold / worth
 
 
 def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = math.inf) -> Option | None:
@@ -174,11 +190,22 @@ class _Search:
         # [region]: what the egress of its data is worth if the job begins there; infinite where it may not.
         self.begin = board.begin_usd(work)
         self.begin[np.isfinite(self.begin)] *= weights.egress_s
-        self.hold = 1 + weights.gpu_s * ladder.gpus
+        self.hold: Floats = np.asarray(1 + weights.gpu_s * ladder.gpus)
         self.time_score = self.run_s * self.hold
-        dollars = weights.electricity_s / SECONDS_PER_HOUR
-        # [region, rung]: what the electricity of all stages in that region is worth.
-        self.bill = board.prices.over(self.run_s) * (ladder.draw_kw * self.run_s * dollars)
+        # [region, rung]: what the electricity, or the rent, of all stages in that region is worth.
+        self.bill = weights.electricity_s * self._holding_usd()
+
+    def _holding_usd(self) -> Floats:
+        """[region, rung]: what it costs to hold all stages in that region."""
+        ladder, board = self.ladder, self.board
+        prices, rent = board.prices, board.prices.rents[ladder.gpu_type]
+        least = _least_price(self.hold, self.weights.electricity_s, ladder.draw_kw)
+        electricity = prices.over(board.now_s, self.run_s, least) * ladder.draw_kw / SECONDS_PER_HOUR
+        return np.where(
+            np.isnan(rent)[:, None],
+            electricity,
+            np.nan_to_num(rent)[:, None] * ladder.gpus * self.run_s / SECONDS_PER_HOUR,
+        )
 
     def candidates(self, bound: float) -> Iterator[_Candidate]:
         """The best of one region, and chains that could be better; all of them below the bound."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from scheduler.cost import SECONDS_PER_HOUR
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.queue import ends_s
 
@@ -21,13 +20,14 @@ class Outcome:
     """Of a rollout: seconds until they end, summed over the jobs, and their bills."""
 
     jct_s: float
-    electricity_usd: float
+    holding_usd: float
+    """Electricity of what is owned, rent of what is rented."""
     egress_usd: float
 
     @property
     def bill_usd(self) -> float:
         """All that is paid."""
-        return self.electricity_usd + self.egress_usd
+        return self.holding_usd + self.egress_usd
 
 
 def play(board: Board, act: Act, most_events: int) -> Outcome:
@@ -54,19 +54,18 @@ def play(board: Board, act: Act, most_events: int) -> Outcome:
         bill.add(board, job_id, left_s)
         jct_s += board.now_s - began_s + left_s
     waiting = len(board.works) - len(board.seats)
-    return Outcome(jct_s + waiting * (board.now_s - began_s), bill.electricity_usd, bill.egress_usd)
+    return Outcome(jct_s + waiting * (board.now_s - began_s), bill.holding_usd, bill.egress_usd)
 
 
 @dataclass(slots=True)
 class _Bill:
-    electricity_usd: float = 0.0
+    holding_usd: float = 0.0
     egress_usd: float = 0.0
 
     def add(self, board: Board, job_id: str, duration_s: float) -> None:
         """What the seat of a job costs from the board's moment on."""
         seat = board.seats[job_id]
-        rate = board.prices.usd_per_hour(seat.draw_kw, duration_s)
-        self.electricity_usd += rate * duration_s / SECONDS_PER_HOUR
+        self.holding_usd += board.holding_usd(seat, duration_s)
         starting_s = max(0.0, seat.ready_s - board.now_s)
         self.egress_usd += max(0.0, duration_s - starting_s) / seat.iteration_s * seat.egress_usd_per_step
         if 0.0 < starting_s <= duration_s:  # once, though others may end while it starts

@@ -68,7 +68,7 @@ def sample(
     volume = egress_bytes_per_iteration(boundary_bytes(demand.spec), demand.spec.training.micro_batches)
     return Sample(
         run_s,
-        float(ladder.draw_kw[-1]) * run_s / SECONDS_PER_HOUR * usd_per_kwh,
+        float(ladder.usd_per_hour(usd_per_kwh)[-1]) * run_s / SECONDS_PER_HOUR,
         egress_usd(2 * cuts * steps * volume, egress_per_gb),
     )
 
@@ -112,8 +112,8 @@ def tempered(
 ) -> Weights:
     """The weights of one job, such that no saving makes it much slower than it could be.
 
-    The electricity between its fastest rung and its cheapest, at mean prices, is worth at most `most_slower` of its
-    time, the egress of one cut at most `most_slower_egress`. Where power is steady and regions are alike the number
+    The electricity or rent between its fastest rung and its cheapest, at mean prices, is worth at most `most_slower` of
+    its time, the egress of one cut at most `most_slower_egress`. Where power is steady and regions are alike the number
     of stages is all there is to save with, and it is paid for in time; a cheaper region costs none.
     """
     if not ladders:
@@ -122,9 +122,10 @@ def tempered(
     run_s = steps * ladder.iteration_s
     time_s = run_s * (1 + weights.gpu_s * ladder.gpus)
     fastest = int(np.argmin(time_s))
-    price = prices.over(run_s[fastest : fastest + 1])[:, 0]
-    energy = ladder.draw_kw * run_s / SECONDS_PER_HOUR
-    spread = float((energy[fastest] - energy.min()) * max(0.0, price.mean())) * weights.electricity_s
+    whole = prices.over(prices.now_s, run_s[fastest : fastest + 1], np.array([-np.inf]))
+    price = float(whole.mean()) / float(run_s[fastest])
+    usd = ladder.usd_per_hour(max(0.0, price)) * run_s / SECONDS_PER_HOUR
+    spread = float(usd[fastest] - usd.min()) * weights.electricity_s
     cut = 2 * egress_usd(cut_bytes_per_step * steps, network.mean_egress_usd_per_gb()) * weights.egress_s
     limit_s = float(time_s[fastest])
     electricity = min(1.0, config.most_slower * limit_s / spread) if spread > 0 else 1.0

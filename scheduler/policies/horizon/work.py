@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
-from scheduler.cluster import Cluster
-from scheduler.cost import egress_bytes_per_iteration, egress_usd, facility_kw, segment_powers_w
+from scheduler.cluster import Cluster, Ownership
+from scheduler.cost import (
+    SECONDS_PER_HOUR,
+    egress_bytes_per_iteration,
+    egress_usd,
+    facility_kw,
+    rent_usd,
+    segment_powers_w,
+)
 from scheduler.evaluate import Evaluation, evaluate
 from scheduler.job import Elasticity, JobSpec
 from scheduler.options import Demand
-from scheduler.placement import Placement, Transfer
+from scheduler.placement import Placement, Segment, Transfer
 from scheduler.profile import boundary_bytes
 from scheduler.restart import state_of
 from scheduler.snapshot import RunningJob, StateSpan, WaitingJob
@@ -28,7 +35,9 @@ class Seat:
     transfers: tuple[Transfer, ...]
     """Bandwidth that is held beside the placement's cuts until `ready_s`."""
     draw_kw: tuple[tuple[str, float], ...]
-    """(region, mean draw there before PUE)."""
+    """(region, mean draw before PUE of what is owned there)."""
+    rent_usd_per_hour: float
+    """Of what is rented: electricity is in the rent."""
     egress_usd_per_step: float
     egress_usd_once: float
     """Of the transfers."""
@@ -43,6 +52,7 @@ def seat_of(
 ) -> Seat:
     """The seat that an evaluated placement is."""
     placement, links = evaluation.placement, cluster.links
+    rents = [_rent_usd_per_gpu_hour(segment, cluster) for segment in placement.segments]
     powers = segment_powers_w(placement, evaluation.busy_fraction, cluster.gpu_types)
     volume = egress_bytes_per_iteration(boundary_bytes(spec), spec.training.micro_batches)
     return Seat(
@@ -52,7 +62,13 @@ def seat_of(
         transfers,
         tuple(
             (segment.region, facility_kw(segment.gpus, power_w, 1.0))
-            for segment, power_w in zip(placement.segments, powers, strict=True)
+            for segment, power_w, rent in zip(placement.segments, powers, rents, strict=True)
+            if rent is None
+        ),
+        math.fsum(
+            rent_usd(segment.gpus, SECONDS_PER_HOUR, rent)
+            for segment, rent in zip(placement.segments, rents, strict=True)
+            if rent is not None
         ),
         math.fsum(
             egress_usd(volume, links[src, dst].egress_usd_per_gb)
@@ -63,6 +79,12 @@ def seat_of(
             egress_usd(each.sent_bytes, links[each.src, each.dst].egress_usd_per_gb) for each in transfers
         ),
     )
+
+
+def _rent_usd_per_gpu_hour(segment: Segment, cluster: Cluster) -> float | None:
+    """None where the pool is owned."""
+    pool = cluster.pools.get((segment.region, segment.gpu_type))
+    return pool.rent_usd_per_gpu_hour if pool is not None and pool.ownership is Ownership.RENTED else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

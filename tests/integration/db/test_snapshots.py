@@ -246,3 +246,15 @@ async def test_what_leaves_a_node_that_takes_nothing_new_is_not_planned_with(wor
 def _correct(session: Session, valid_from_s: float, known_at_s: float, value: float) -> None:
     [series] = prices.series(session, kind="electricity")
     prices.add_points(session, series.series_id, [(valid_from_s, known_at_s, value)])
+
+
+async def test_a_price_that_stopped_being_told_long_ago_is_unknown_and_one_that_was_set_once_is_not(
+    world: World,
+) -> None:
+    await world.cluster_of("eu-north", "eu-west")
+    months_ago = -90 * 24 * HOUR_S
+    await world.price("electricity", "eu-north", [(months_ago + hour * HOUR_S, 0.1) for hour in range(24)])
+    await world.price("electricity", "eu-west", [(months_ago, 0.2)])
+    snapshot = await _snapshot(world)
+    assert snapshot.electricity["eu-north"].at(snapshot.now_s) is None
+    assert snapshot.electricity["eu-west"].at(snapshot.now_s) == 0.2
