@@ -59,5 +59,7 @@ class HorizonConfig:
     """Ends of jobs that a rollout looks ahead."""
     rollout_guard: float = 0.95
     """A way whose rollout takes more of BACE-Pipe's completion times is left out, while there is another."""
+    rollout_alike: float = 1.02
+    """Where none is left, ways within this of the fastest are alike, and the cheapest of them is taken."""
     later_improved: int = 4
     """Running jobs that a rollout tries to improve at each end, the shortest first."""

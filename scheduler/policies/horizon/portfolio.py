@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from scheduler.options import Demand
 from scheduler.placement import Transfer
@@ -22,8 +21,6 @@ from scheduler.policies.horizon.work import Work, seat_of
 from scheduler.priority import by_dynamic_priority
 from scheduler.restart import granted_transfers, restart_s
 from scheduler.snapshot import WaitingJob
-
-_AS_FAST: Final = 1.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +107,8 @@ def best_way(board: Board) -> Board:
         elif played.jct_s <= config.rollout_guard * reference_s and reference_s < math.inf:
             return first
     fastest_s = min(played.jct_s for played, _ in tried)
-    as_fast = [each for each in tried if each[0].jct_s <= _AS_FAST * fastest_s]
-    return min(as_fast, key=lambda each: each[0].bill_usd)[1]
+    as_fast = [each for each in tried if each[0].jct_s <= config.rollout_alike * fastest_s]
+    return min(as_fast, key=lambda each: each[0].bill_s(weights))[1]
 
 
 def _as_waiting(work: Work) -> WaitingJob:

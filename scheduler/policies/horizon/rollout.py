@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.queue import ends_s
+from scheduler.policies.horizon.weights import Weights
 
 _SAME_S = 1e-6
 """Jobs that end within so little of each other end at once."""
@@ -24,10 +25,9 @@ class Outcome:
     """Electricity of what is owned, rent of what is rented."""
     egress_usd: float
 
-    @property
-    def bill_usd(self) -> float:
-        """All that is paid."""
-        return self.holding_usd + self.egress_usd
+    def bill_s(self, weights: Weights) -> float:
+        """All that is paid, in the seconds that it is worth."""
+        return weights.electricity_s * self.holding_usd + weights.egress_s * self.egress_usd
 
 
 def play(board: Board, act: Act, most_events: int) -> Outcome:
