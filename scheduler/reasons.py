@@ -21,6 +21,14 @@ class ReasonCode(StrEnum):
     PLACE_KEPT = "PlaceKept"  # it has waited too long: where and when it comes next is kept free for it
     KEPT_FOR_ANOTHER = "KeptForAnother"  # what is free is kept for a job that has waited too long
     BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits
+    DEADLINE_AT_RISK = "DeadlineAtRisk"  # it would fit, but not end by its deadline on what is free
+    DEADLINE_UNMEETABLE = "DeadlineUnmeetable"  # not even alone on this cluster would it end by its deadline
+    DEADLINE_MISSED = "DeadlineMissed"  # it has run, and goes on though its deadline cannot be kept any more
+    BUDGET_AT_RISK = "BudgetAtRisk"  # it would fit, but what is free costs more than is left of its budget
+    BUDGET_TOO_SMALL = (
+        "BudgetTooSmall"  # not even at its cheapest, alone on this cluster, does it cost so little
+    )
+    BUDGET_EXHAUSTED = "BudgetExhausted"  # what is left of its budget is not enough to end it
     DATA_UNREACHABLE = "DataUnreachable"  # no link brings its data to where its first stage could stand
     MEMORY_TOO_SMALL = "MemoryTooSmall"  # no number of stages fits in any GPU type's memory
     NEVER_FITS = "NeverFits"  # K_min exceeds what this policy could ever place on this cluster
@@ -32,7 +40,8 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One cause, as exact as it can be told. Amounts are in the unit that the code implies (GPUs, bit/s, bytes)."""
+    """One cause, as exact as it can be told. Amounts are in the unit that the code implies (GPUs, bit/s, bytes,
+    seconds, USD)."""
 
     code: ReasonCode
     detail: str

@@ -18,6 +18,7 @@ from scheduler.policies import decide
 from scheduler.profile import boundary_bytes
 from scheduler.reasons import Reason
 from scheduler.snapshot import Snapshot, WaitingJob
+from scheduler.spec.support import named_regions
 from service import job_input
 from service.access import Principal
 from service.db.repositories import cluster
@@ -90,7 +91,7 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
     now_s = services.clock.now()
 
     def work(session: Session) -> Snapshot:
-        if parsed.placement.regions:
+        if parsed.placement.regions or named_regions(parsed):
             job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
         return services.snapshots.load(session, now_s)
 

@@ -12,7 +12,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
+from scheduler.policies import plans_by_limits
 from scheduler.spec.job import JobDocument
+from scheduler.spec.support import named_regions
 from service import cursors, job_input, topics
 from service.access import Principal
 from service.db.records import EventRecord, IdempotencyRecord, JobRecord
@@ -60,7 +62,7 @@ async def submit(
             first = _claim(session, record, idempotency_key, fingerprint)
             if first is not None:
                 return Submitted(view_jobs(session, [first], now_s)[0], replayed=True)
-        if parsed.placement.regions:
+        if parsed.placement.regions or named_regions(parsed):
             job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
         access.ensure_project(session, record.project, now_s)
         jobs.add(session, record)
@@ -72,6 +74,7 @@ async def submit(
             record.project,
             principal.moment(now_s),
             name=record.name,
+            **_not_planned_by(parsed, services.settings.policy),
         )
         return Submitted(view_new_job(record), replayed=False)
 
@@ -79,6 +82,12 @@ async def submit(
     if not submitted.replayed:
         await services.bus.publish(topics.PLANNING)
     return submitted
+
+
+def _not_planned_by(job: JobDocument, policy: str) -> dict[str, list[str]]:
+    """For the job's first event: which of its limits the policy of this server does not plan by."""
+    given = [name for name in ("deadline", "budget_usd", "max_wait") if getattr(job, name) is not None]
+    return {} if plans_by_limits(policy) or not given else {"not_planned_by": given}
 
 
 async def show(services: Services, principal: Principal, job_id: str) -> JobView:

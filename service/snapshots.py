@@ -65,11 +65,15 @@ class SnapshotReader:
         past = self._past(session)
         live = {record.job_id: record for record in allocations.live(session)}
         promised = {record.job_id: record for record in promises.all_of_them(session)}
+        present_usd = _present_usd(session, live, specs)
         nodes, held = cluster.nodes(session), allocations.held_gpus(session)
         grounds = _grounds(unfinished, live, nodes, held)
         running = tuple(
-            _running(
-                job, specs[job.job_id], live[job.job_id], grounds[job.job_id], past.get(job.job_id), now_s
+            replace(
+                _running(
+                    job, specs[job.job_id], live[job.job_id], grounds[job.job_id], past.get(job.job_id), now_s
+                ),
+                generation_usd=present_usd.get(live[job.job_id].allocation_id, 0.0),
             )
             for job in unfinished
             if job.job_id in live
@@ -110,6 +114,18 @@ class SnapshotReader:
             brought = before.brought if before else frozenset()
             past[record.job_id] = _Past(spent_usd, record, brought | {began})
         return past
+
+
+def _present_usd(
+    session: Session, live: Mapping[str, AllocationRecord], specs: Mapping[str, JobSpec]
+) -> dict[str, float]:
+    """By allocation: what those of jobs with a budget have been billed until now."""
+    budgeted = [
+        record.allocation_id
+        for job_id, record in live.items()
+        if job_id in specs and specs[job_id].budget_usd is not None
+    ]
+    return ledger.spent_usd_by_allocation(session, budgeted)
 
 
 def spec_of(job: JobRecord) -> JobSpec:

@@ -22,7 +22,7 @@ from scheduler.policies.variants import VARIANTS
 from scheduler.priority import by_arrival, by_dynamic_priority, by_user_priority
 from scheduler.snapshot import Snapshot
 
-__all__ = ["MAIN", "POLICIES", "STUDIES", "VARIANTS", "Policy", "PolicyConfig", "decide"]
+__all__ = ["MAIN", "POLICIES", "STUDIES", "VARIANTS", "Policy", "PolicyConfig", "decide", "plans_by_limits"]
 
 Policy = QueuePolicy | EasyPolicy | ElasticPolicy | HorizonPolicy
 """All have a name, a meaning in words, and `replans`: whether they may change running jobs."""
@@ -159,6 +159,11 @@ STUDIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy
 """Rivals and ablations, which are there to be compared with."""
 POLICIES: Mapping[str, Policy] = MappingProxyType({**MAIN, **STUDIES})
 """All of them."""
+
+
+def plans_by_limits(policy: str) -> bool:
+    """Whether the policy of that name plans by deadlines, budgets and how long jobs may wait."""
+    return isinstance(POLICIES[policy], HorizonPolicy)
 
 
 @dataclass(frozen=True, slots=True)

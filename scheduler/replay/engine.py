@@ -34,7 +34,7 @@ from scheduler.replay.records import AllocationRow, Decisions, JobRow, LinkRow, 
 from scheduler.replay.running import Run
 from scheduler.replay.truth import Truth
 from scheduler.restart import restart_s
-from scheduler.snapshot import Promise, Snapshot, WaitingJob
+from scheduler.snapshot import Promise, RunningJob, Snapshot, WaitingJob
 from scheduler.spec.scenario import Scenario
 
 RECENT_JOBS = 50
@@ -247,14 +247,20 @@ class _Engine:
 
     def whole(self, now_s: float) -> Snapshot:
         """Everything that a policy may look at (`asking.View`)."""
-        epoch_s = self.scenario.start_s
         return replace(
             self.prices(now_s),
             waiting=tuple(self.waiting.values()),
-            running=tuple(run.as_seen(now_s, epoch_s) for run in self.running.values()),
+            running=tuple(self._seen(run, now_s) for run in self.running.values()),
             promised=tuple(each.promise for each in self.pending),
             recent=tuple(self.accounts[job_id].job.spec for job_id in self.recent),
         )
+
+    def _seen(self, run: Run, now_s: float) -> RunningJob:
+        """A running job as a policy sees it; of one with a budget, what it has cost until now as well."""
+        seen = run.as_seen(now_s, self.scenario.start_s)
+        if seen.spec.budget_usd is None:
+            return seen
+        return replace(seen, generation_usd=self.meter.bill(run.so_far(now_s)).paid_usd)
 
     def around(self, now_s: float, waiting: Iterable[str], regions: Set[str]) -> Snapshot:
         """Some of the waiting jobs, and all others that are in these regions (`asking.View`)."""

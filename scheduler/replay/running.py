@@ -152,18 +152,25 @@ class Run:
     def generation(self) -> Generation:
         """What there is to bill once it has ended."""
         stopped_s = self.end_s if self.stopped_s is None else self.stopped_s
+        return self._until(stopped_s, self.end_s)
+
+    def so_far(self, now_s: float) -> Generation:
+        """What there is to bill by now."""
+        return self._until(now_s if self.stopped_s is None else self.stopped_s, now_s)
+
+    def _until(self, stopped_s: float, end_s: float) -> Generation:
         ready_s = self.start_s if self.ready_s is None else min(self.ready_s, stopped_s)
         return Generation(
             spec=self.job.spec,
             number=self.allocation.generation,
             placement=self.allocation.placement,
             pace=self.pace,
-            steps=self.steps_by(self.end_s) - self.steps_lost,
+            steps=self.steps_by(end_s) - self.steps_lost,
             steps_lost=self.steps_lost,
             start_s=self.start_s,
             restart_s=ready_s - self.start_s,
-            stop_s=self.end_s - stopped_s,
-            end_s=self.end_s,
+            stop_s=end_s - stopped_s,
+            end_s=end_s,
             arrivals=self.arrivals,
             brings=self.brings,
         )

@@ -19,7 +19,7 @@ from scheduler.spec.scenario_document import (
     TraceJobsSection,
     TrainingDefaultsSection,
 )
-from scheduler.spec.support import unknown_regions, unsupported_in_replay
+from scheduler.spec.support import unknown_regions
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -130,7 +130,7 @@ def _listed_job(
         prefix = pointer_of(at)
         sink.issues.extend(replace(issue, pointer=prefix + issue.pointer) for issue in error.issues)
         return None
-    refused = [*unsupported_in_replay(job), *unknown_regions(job, regions)]
+    refused = unknown_regions(job, regions)
     sink.issues.extend(replace(issue, pointer=pointer_of(at) + issue.pointer) for issue in refused)
     if submission is None or refused:
         return None

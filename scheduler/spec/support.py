@@ -16,15 +16,9 @@ _BUILTIN_MIN_VOCAB = 256  # the built-in worker's tokens are bytes
 def unsupported(document: JobDocument) -> list[FieldIssue]:
     """What the service cannot honour: it refuses the job with these."""
     return [
-        *_unsupported_anywhere(document),
         *_unsupported_by_agents(document),
         *(_unsupported_by_builtin(document) if document.is_builtin else ()),
     ]
-
-
-def unsupported_in_replay(document: JobDocument) -> list[FieldIssue]:
-    """What a replay cannot honour. `run`, `checkpoint` and `stop` have no part in a replay and are accepted."""
-    return _unsupported_anywhere(document)
 
 
 def unknown_regions(document: JobDocument, regions: Collection[str]) -> list[FieldIssue]:
@@ -54,16 +48,6 @@ def named_regions(document: JobDocument) -> list[tuple[str, str]]:
     ]
     home = document.placement.home
     return named if home is None else [*named, ("/placement/home", home)]
-
-
-def _unsupported_anywhere(document: JobDocument) -> list[FieldIssue]:
-    issues = []
-    for name in ("deadline", "budget_usd"):
-        value = getattr(document, name)
-        if value is not None:
-            expected = f"no {name}: the policies of this version do not plan by it"
-            issues.append(FieldIssue(f"/{name}", value, expected))
-    return issues
 
 
 def _unsupported_by_agents(document: JobDocument) -> list[FieldIssue]:

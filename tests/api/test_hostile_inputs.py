@@ -96,8 +96,8 @@ CASES: dict[str, Hostile] = {
     "the rank as a variable": Hostile(_command(env={"RANK": "7"}), "/run/env/RANK"),
     "a secret in the clear": Hostile(_command(secrets={"KEY": "hunter2"}), "/run/secrets/KEY"),
     "a long field": Hostile(_job(name="n" * 500_000), "/name"),
+    "a deadline without a zone": Hostile(_job(deadline="2030-01-01T00:00:00"), "/deadline"),
     # what this version cannot honour
-    "a deadline": Hostile(_job(deadline="2030-01-01T00:00:00Z"), "/deadline"),
     "an image": Hostile(_command(image="docker.io/x"), "/run/image"),
     "more grace than a lease allows": Hostile(_job(stop={"grace": "3000s"}), "/stop/grace"),
     # what is no JSON, or not ours

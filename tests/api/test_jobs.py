@@ -43,6 +43,18 @@ async def test_a_submission_is_stored_before_it_is_acknowledged(
     assert (event["kind"], event["data"]["to"]) == ("job.queued", "queued")
 
 
+async def test_limits_that_the_policy_does_not_plan_by_are_named_in_the_first_event(
+    server: Server, nlp: httpx.AsyncClient
+) -> None:
+    assert server.world.services.settings.policy == "bace"
+    limits = {"deadline": "2100-01-01T00:00:00Z", "budget_usd": 5, "max_wait": "6h"}
+    for given, named in (({}, None), (limits, sorted(limits))):
+        job = (await nlp.post("/v1/jobs", json=job_document(**given))).json()
+        [event] = (await nlp.get(f"/v1/jobs/{job['job_id']}/events")).json()["items"]
+        told = event["data"].get("not_planned_by")
+        assert (told if told is None else sorted(told)) == named
+
+
 async def test_the_same_key_and_body_give_the_same_job(server: Server, nlp: httpx.AsyncClient) -> None:
     document = job_document()
     headers = {"Idempotency-Key": "build-71"}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.options import Option, best_option, score_of
+from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.options import Option, best_option
 from scheduler.policies.horizon.queue import alone_s, ends_s, shortest_first, starved
 from scheduler.policies.horizon.reservation import allowed_option, reserve
-from scheduler.policies.horizon.work import Work
+from scheduler.policies.horizon.scoring import keeps_limits, score_of
+from scheduler.policies.horizon.work import UNLIMITED, Seat, Work
 
 
 def keep_place(board: Board) -> None:
@@ -32,7 +36,7 @@ def start_waiting(board: Board) -> None:
         option = allowed_option(work, board, None)
         if option is not None:
             board.place(work.job_id, option.seat)
-        elif not (board.config.ejects and make_room(board, work)):
+        elif not (board.config.ejects and make_room(board, work)) and work.limits is UNLIMITED:
             refused.add(work.demand)
 
 
@@ -53,6 +57,8 @@ def make_room(board: Board, newcomer: Work) -> bool:
             continue
         trial.place(newcomer.job_id, option.seat)
         again = allowed_option(victim, trial, seat)
+        if again is None and not _may_wait(victim, trial, seat, option.run_s):
+            continue
         away_s = option.run_s + board.stopping_s(victim, seat) + board.cluster.restart.fixed_s + stays_s
         loss_s = (away_s if again is None else again.run_s) - stays_s
         if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
@@ -82,6 +88,12 @@ def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
     return [work for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]]
 
 
+def _may_wait(victim: Work, board: Board, seat: Seat, wait_s: float) -> bool:
+    """Whether a job that leaves its seat could go on there after so long and still keep its limits."""
+    later = replace(seat, ready_s=board.now_s + wait_s + board.cluster.restart.fixed_s)
+    return keeps_limits(victim, later, board)
+
+
 def _until_room(board: Board, work: Work) -> float:
     """Seconds until enough jobs will have ended that the waiting job finds a seat, as far as can be told."""
     trial = board.clone()
@@ -105,8 +117,12 @@ def improve_running(board: Board, most: int | None = None) -> None:
         settled = seat.ready_s + config.settle_s <= board.now_s
         if not (work.movable and settled and end_s > config.least_remaining_s):
             continue
-        stays = score_of(work, seat, board)
+        stays = score_of(work, seat, board) if keeps_limits(work, seat, board) else math.inf
         board.release(job_id)
         option = allowed_option(work, board, seat, below_s=stays * (1 - config.gain_part))
-        margin_s = config.gain_part * stays + config.gain_restarts * (option.restart_s if option else 0.0)
-        board.place(job_id, seat if option is None or option.score_s > stays - margin_s else option.seat)
+        board.place(job_id, option.seat if option is not None and _pays(option, stays, config) else seat)
+
+
+def _pays(option: Option, stays: float, config: HorizonConfig) -> bool:
+    """Whether a seat is better than one that is worth so much by a part of that and of the restart it takes."""
+    return option.score_s <= stays * (1 - config.gain_part) - config.gain_restarts * option.restart_s

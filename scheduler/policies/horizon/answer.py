@@ -6,6 +6,7 @@ from scheduler.evaluate import evaluate
 from scheduler.options import Demand
 from scheduler.plan import Decision, Hold, Move, Preempt, Reject, Start
 from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.limits import at_risk, missed_reason
 from scheduler.policies.horizon.options import best_option
 from scheduler.policies.horizon.queue import shortest_first, waited_s
 from scheduler.policies.horizon.work import Seat, Work
@@ -35,6 +36,7 @@ def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) 
             continue
         position += 1
         made.append(Hold(work.job_id, position, _held(board, work, job, round_, told)))
+    round_.held = position
     for job_id, work in sorted(board.works.items()):
         if work.seat is None:
             continue
@@ -62,11 +64,16 @@ def rejected(job_id: str, job: WaitingJob, work: Work, round_: QueueRound) -> Re
 
 def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound, told: Told) -> tuple[Reason, ...]:
     """Why a job waits, the nearest cause first. Jobs that ask for the same lack the same: it is found out once."""
+    risks = at_risk(board, work)
+    if risks:
+        return risks
     kept = board.kept
     key = (work.demand, job.generation > 1)
     lacking = told.get(key)
     if lacking is None:
         lacking = told[key] = round_.reasons(job, work.demand)
+    if work.misses:
+        lacking = (missed_reason(work), *lacking)
     if kept is None:
         return lacking
     head = kept.work.job_id
@@ -90,6 +97,7 @@ def _why(board: Board, work: Work, seat: Seat) -> str:
     most = max((each.most for each in work.demand.candidates), default=placement.stages)
     stages = f"{plural(placement.stages, 'stage')} of at most {most}"
     return sentence(
+        "its deadline cannot be kept any more" if work.misses else None,
         f"{stages} over {placement.describe()}: the least of its time, of what it takes from others and of its bill",
         cuts_sentence(evaluation),
         prices_sentence(board.world, placement.regions),

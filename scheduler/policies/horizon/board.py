@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from scheduler.policies.horizon.reservation import Reservation
 
 
+FASTEST: Final = Weights(0.0, 0.0, 0.0)
+"""Nothing but time counts."""
+CHEAPEST: Final = Weights(0.0, 1e9, 1e9)
+"""Hardly anything but dollars counts."""
+
+
 @dataclass(slots=True)
 class Board:
     """Mutable: moves are tried on it. `seats` are the jobs that run or are to run, `waiting` all others, by id."""
@@ -37,6 +43,8 @@ class Board:
     works: dict[str, Work]
     seats: dict[str, Seat]
     room: Room
+    lens: Weights | None = None
+    """Weights for every job, in the place of those that each has by itself."""
     kept: Reservation | None = None
     """The place kept for a job that has waited too long; it follows what happens to all others."""
     _weights: dict[str, Weights] = field(default_factory=dict)
@@ -77,6 +85,8 @@ class Board:
 
     def weights_of(self, work: Work) -> Weights:
         """What seconds and dollars are worth to each other for one job, beside all the others."""
+        if self.lens is not None:
+            return self.lens
         if self._asked is None:
             asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
             self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
@@ -116,6 +126,12 @@ class Board:
             _weights={},
             kept=None if self.kept is None else self.kept.clone(),
         )
+
+    def emptied(self) -> Board:
+        """The same jobs with everything free."""
+        residual = Residual.empty(self.cluster)
+        world, room = self.world.with_residual(residual), Room.of(residual)
+        return replace(self, world=world, seats={}, room=room, _weights={}, _asked=None, kept=None)
 
     def advance(self, to_s: float) -> None:
         """Let time pass: state that has arrived by then no longer takes bandwidth."""

@@ -20,6 +20,7 @@ from scheduler.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _HOURS: Final = (0.0, 0.25, 1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 168.0)
 KNOTS_S: Final = np.array(_HOURS) * SECONDS_PER_HOUR

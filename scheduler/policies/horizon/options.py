@@ -24,20 +24,17 @@ from scheduler.job import Schedule
 from scheduler.pipeline.kernel import compiled
 from scheduler.policies import bace
 from scheduler.policies.horizon import chain_kernel
-from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.ground import Floats, Integers
+from scheduler.policies.horizon.board import CHEAPEST, FASTEST, Board
+from scheduler.policies.horizon.ground import Flags, Floats, Integers
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
-from scheduler.policies.horizon.work import Seat, Work, seat_of
+from scheduler.policies.horizon.scoring import keeps_limits, least_price, score_of
+from scheduler.policies.horizon.work import UNLIMITED, Seat, Work, seat_of
 from scheduler.profile import boundary_bytes
 from scheduler.restart import granted_transfers, restart_s, state_bytes, state_of
 from scheduler.snapshot import StateSpan
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
-_MOST_EARNED: Final = 0.9
-"""Of what a second costs, the most that a price below zero may give back."""
-_NO_WORTH: Final = 1e-9
-"""Seconds a second where a price is worth nothing."""
 _NO_WIDTH: Final = 1e-3
 """Bits per second where there are none: state does not get there in any time that matters."""
 _WIDER: Final = (1, 2, 4)
@@ -75,39 +72,23 @@ class _Candidate:
             yield replace(self, shares=self.shares[::-1])
 
 
-def score_of(work: Work, seat: Seat, board: Board) -> float:
-    """The score of one seat, from now to the end of the job: by the timeline, its grants and its transfers."""
-    weights, run_s = board.weights_of(work), board.remaining_s(work, seat)
-    hold = 1 + weights.gpu_s * seat.placement.gpus
-    holding = board.holding_usd(seat, run_s)
-    if board.prices.lowest < 0:
-        kilowatts = np.array([math.fsum(kilowatts for _, kilowatts in seat.draw_kw)])
-        least = float(_least_price(np.array([hold]), weights.electricity_s, kilowatts)[0])
-        if board.prices.lowest < least:
-            holding = replace(board, prices=board.prices.at_least(least)).holding_usd(seat, run_s)
-    egress = (
-        work.steps * seat.egress_usd_per_step
-        + (seat.egress_usd_once if seat.ready_s > board.now_s else 0.0)
-        + work.bringing_usd(seat.placement)
-    )
-    return run_s * hold + weights.electricity_s * holding + weights.egress_s * egress
-
-
-def _least_price(hold: Floats, electricity_s: float, kilowatts: Floats) -> Floats:
-    """The lowest price at which a second more on a seat is still worth less than none, USD per kWh × PUE.
-
-    Prices below zero are what they are in every bill; in a score they count down to here, so that no job is slowed, or
-    kept longer where it is, in order to earn.
-    """
-    worth = np.maximum(electricity_s * kilowatts / SECONDS_PER_HOUR, _NO_WORTH)
-    return -_MOST_EARNED * hold / worth
-
-
 def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = math.inf) -> Option | None:
     """The best seat on what is free now for a job that leaves `seat` (None: it waits).
 
-    None if it fits nowhere, or nowhere with a score that looks lower than `below_s`.
+    None if it fits nowhere, or nowhere with a score that looks lower than `below_s`, or nowhere within its deadline and
+    its budget: where what suits it best breaks them, the fastest and the cheapest are tried.
     """
+    found = _best(work, board, seat, below_s)
+    if found is not None or work.limits is UNLIMITED or below_s < math.inf:
+        return found
+    for lens in (FASTEST, CHEAPEST):
+        found = _best(work, replace(board, lens=lens), seat, math.inf)
+        if found is not None:
+            return replace(found, score_s=score_of(work, found.seat, board))
+    return None
+
+
+def _best(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option | None:
     origin = _Origin.of(work, board, seat)
     candidates = [
         candidate
@@ -162,7 +143,8 @@ def _mixed(origin: _Origin, board: Board) -> Option | None:
 
 
 def _seated(origin: _Origin, board: Board, evaluation: Evaluation) -> Option | None:
-    """The seat that a placement is for the job, scored in full; None if its state cannot get there."""
+    """The seat that a placement is for the job, scored in full; None if its state cannot get there, or if it breaks the
+    job's limits."""
     work, placement = origin.work, evaluation.placement
     transfers = granted_transfers(work.spec, origin.state, placement, board.residual)
     if transfers is None:
@@ -171,6 +153,8 @@ def _seated(origin: _Origin, board: Board, evaluation: Evaluation) -> Option | N
     if origin.restarts:
         before_s += restart_s(work.spec, board.cluster, placement, transfers)
     seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
+    if not keeps_limits(work, seat, board):
+        return None
     return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
 
 
@@ -183,9 +167,10 @@ class _Search:
         self.slots: Integers = (
             np.maximum(board.room.gpus[ladder.gpu_type], 0) // work.demand.gpus_per_stage
         ) * board.allowed(work.demand)
-        self.run_s = work.steps * ladder.iteration_s + origin.stopping_s
+        self.before_s: Floats = np.full_like(ladder.iteration_s, origin.stopping_s)
         if origin.restarts:
-            self.run_s = self.run_s + board.cluster.restart.fixed_s + ladder.storage_s
+            self.before_s += board.cluster.restart.fixed_s + ladder.storage_s
+        self.run_s = work.steps * ladder.iteration_s + self.before_s
         weights = self.weights = board.weights_of(work)
         # [region]: what the egress of its data is worth if the job begins there; infinite where it may not.
         self.begin = board.begin_usd(work)
@@ -193,19 +178,30 @@ class _Search:
         self.hold: Floats = np.asarray(1 + weights.gpu_s * ladder.gpus)
         self.time_score = self.run_s * self.hold
         # [region, rung]: what the electricity, or the rent, of all stages in that region is worth.
-        self.bill = weights.electricity_s * self._holding_usd()
+        least = least_price(self.hold, weights.electricity_s, ladder.draw_kw)
+        self.bill = weights.electricity_s * self._holding_usd(self.run_s, least)
+        self.breaks = self._breaks()
 
-    def _holding_usd(self) -> Floats:
-        """[region, rung]: what it costs to hold all stages in that region."""
+    def _holding_usd(self, run_s: Floats, least: Floats) -> Floats:
+        """[region, rung]: what it costs to hold all stages in that region, prices counting down to `least`."""
         ladder, board = self.ladder, self.board
         prices, rent = board.prices, board.prices.rents[ladder.gpu_type]
-        least = _least_price(self.hold, self.weights.electricity_s, ladder.draw_kw)
-        electricity = prices.over(board.now_s, self.run_s, least) * ladder.draw_kw / SECONDS_PER_HOUR
+        electricity = prices.over(board.now_s, run_s, least) * ladder.draw_kw / SECONDS_PER_HOUR
         return np.where(
             np.isnan(rent)[:, None],
             electricity,
-            np.nan_to_num(rent)[:, None] * ladder.gpus * self.run_s / SECONDS_PER_HOUR,
+            np.nan_to_num(rent)[:, None] * ladder.gpus * run_s / SECONDS_PER_HOUR,
         )
+
+    def _breaks(self) -> Flags | None:
+        """[region, rung]: whether all stages in that region would break the job's deadline or budget; None if nothing
+        does. What its state may still have to travel is not counted."""
+        work, board = self.origin.work, self.board
+        if work.limits is UNLIMITED:
+            return None
+        run_s = work.declared * self.ladder.iteration_s + self.before_s
+        usd = self._holding_usd(run_s, np.full_like(run_s, -np.inf)) + board.begin_usd(work)[:, None]
+        return np.asarray((board.now_s + run_s > work.limits.until_s) | (usd > work.limits.left_usd))
 
     def candidates(self, bound: float) -> Iterator[_Candidate]:
         """The best of one region, and chains that could be better; all of them below the bound."""
@@ -223,6 +219,8 @@ class _Search:
         stages = self.ladder.stages
         score = np.where(self.slots[:, None] >= stages[None, :], self.time_score[None, :] + self.bill, np.inf)
         score = score + self.begin[:, None]
+        if self.breaks is not None:
+            score[self.breaks] = np.inf
         if self.origin.state:
             score = score + self._travel_score()
         region, rung = divmod(int(np.argmin(score)), stages.size)
@@ -259,7 +257,7 @@ class _Search:
         slack = spec.training.schedule is Schedule.SLACK_1F1B
         for rung in np.argsort(least, kind="stable").tolist():
             stages = int(ladder.stages[rung])
-            if not 2 <= stages <= total:
+            if not 2 <= stages <= total or (self.breaks is not None and self.breaks[usable, rung].all()):
                 continue
             if least[rung] >= bound:
                 break

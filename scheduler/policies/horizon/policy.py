@@ -9,12 +9,13 @@ from scheduler.job import Elasticity
 from scheduler.network import Residual
 from scheduler.objective import Objective
 from scheduler.options import Demand, Demands
-from scheduler.plan import Decision, Plan
+from scheduler.plan import Decision, Hold, Plan
 from scheduler.policies.horizon.acts import keep_place
 from scheduler.policies.horizon.answer import decisions, rejected
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices, Room, schedulable_gpus
+from scheduler.policies.horizon.limits import bind
 from scheduler.policies.horizon.portfolio import best_way, elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
@@ -39,15 +40,22 @@ class HorizonPolicy:
         round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
         waiting = {job.spec.job_id: job for job in snapshot.waiting}
         board, refused = self.board(snapshot, seed, objective, round_)
+        judged = bind(board, snapshot)
+        refused += judged.rejected
         keep_place(board)
         if len(board.works) <= self.config.rollout_jobs:
             board = best_way(board)
         else:
             elastic(board)
-        for each in refused:
-            del waiting[each.job_id]
+        for job_id in (*(each.job_id for each in refused), *judged.held):
+            del waiting[job_id]
         round_.world = board.world
-        return Plan(snapshot.version, (*refused, *decisions(board, waiting, round_)))
+        made = decisions(board, waiting, round_)
+        held = [
+            Hold(job_id, position, (reason,))
+            for position, (job_id, reason) in enumerate(judged.held.items(), start=round_.held + 1)
+        ]
+        return Plan(snapshot.version, (*refused, *judged.stopped, *made, *held))
 
     def board(
         self, snapshot: Snapshot, seed: int, objective: Objective, round_: QueueRound

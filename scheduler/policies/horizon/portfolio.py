@@ -16,6 +16,7 @@ from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.rollout import Act, Outcome, play
+from scheduler.policies.horizon.scoring import keeps_limits
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Work, seat_of
 from scheduler.priority import by_dynamic_priority
@@ -72,7 +73,7 @@ def as_bace(board: Board) -> None:
             transfers = granted
             ready_s += restart_s(work.spec, board.cluster, placement, transfers)
         seat = seat_of(work.spec, board.cluster, proposal.evaluation, ready_s, transfers)
-        if board.kept is None or board.kept.allows(board, work, seat):
+        if keeps_limits(work, seat, board) and (board.kept is None or board.kept.allows(board, work, seat)):
             board.place(work.job_id, seat)
 
 

@@ -16,8 +16,14 @@ def shortest_first(board: Board) -> list[Work]:
 
 
 def rank_s(work: Work, board: Board) -> float:
-    """What a waiting job is ordered by: its run time alone, less `aging` for every second it has waited."""
-    return alone_s(work) - board.config.aging * waited_s(work, board)
+    """What a waiting job is ordered by: its run time alone, less `aging` for every second it has waited; or what it has
+    to spare until its deadline, where that is less."""
+    return min(alone_s(work) - board.config.aging * waited_s(work, board), spare_s(work, board.now_s))
+
+
+def spare_s(work: Work, now_s: float) -> float:
+    """How long a job could still wait and end by its deadline, by what it declared; infinite without a deadline."""
+    return work.limits.until_s - now_s - work.declared * work.demand.solo_iteration_s
 
 
 def alone_s(work: Work) -> float:
@@ -31,9 +37,11 @@ def waited_s(work: Work, board: Board) -> float:
 
 
 def patience_s(work: Work, board: Board) -> float:
-    """How long a job may be kept waiting: as long as it would run, or what its owner allows where that is less."""
+    """How long a job may be kept waiting: as long as it would run, what its owner allows where that is less, or half of
+    what it had to spare until its deadline when it began to wait."""
     own_s = max(board.config.patience_s, board.config.patience_runs * alone_s(work))
-    return own_s if work.spec.max_wait_s is None else min(own_s, work.spec.max_wait_s)
+    most_s = math.inf if work.spec.max_wait_s is None else work.spec.max_wait_s
+    return min(own_s, most_s, max(0.0, spare_s(work, work.waits_since_s) / 2))
 
 
 def starved(board: Board) -> Work | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Final
 
 from scheduler.cluster import Cluster, Ownership
 from scheduler.cost import (
@@ -87,13 +88,30 @@ def _rent_usd_per_gpu_hour(segment: Segment, cluster: Cluster) -> float | None:
     return pool.rent_usd_per_gpu_hour if pool is not None and pool.ownership is Ownership.RENTED else None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """By when a job must have ended (epoch seconds), and what it may still pay."""
+
+    until_s: float = math.inf
+    left_usd: float = math.inf
+
+    def after(self, paid_usd: float) -> Limits:
+        """What is left once so much more has been paid."""
+        return self if self.left_usd == math.inf else replace(self, left_usd=self.left_usd - paid_usd)
+
+
+UNLIMITED: Final = Limits()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A job of this decision. `steps` is how many it has probably left, whatever it declared."""
+    """A job of this decision. `steps` is how many it has probably left, whatever it declared; `declared` is what it has
+    left by what it declared."""
 
     spec: JobSpec
     demand: Demand
     steps: float
+    declared: float
     waits_since_s: float
     has_state: bool
     state: tuple[StateSpan, ...]
@@ -102,6 +120,9 @@ class Work:
     seat: Seat | None
     """Where it runs now; None if it waits."""
     movable: bool
+    limits: Limits = UNLIMITED
+    misses: bool = False
+    """It goes on although its deadline cannot be kept any more."""
 
     @property
     def job_id(self) -> str:
@@ -120,6 +141,7 @@ def waiting_work(job: WaitingJob, demand: Demand, sigma: float) -> Work:
         spec=job.spec,
         demand=demand,
         steps=_expected(job.spec.training.steps, job.remaining_steps, sigma),
+        declared=float(job.remaining_steps),
         waits_since_s=since_s,
         has_state=job.generation > 1,
         state=job.state,
@@ -138,6 +160,7 @@ def running_work(job: RunningJob, demand: Demand, cluster: Cluster, sigma: float
         spec=job.spec,
         demand=demand,
         steps=_expected(job.spec.training.steps, job.remaining_steps, sigma),
+        declared=float(job.remaining_steps),
         waits_since_s=allocation.start_s,
         has_state=True,
         state=state_of(job.spec, allocation.placement),

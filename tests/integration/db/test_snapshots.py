@@ -14,6 +14,7 @@ from scheduler.placement import Cut, Placement, Segment
 from scheduler.restart import is_restarting
 from scheduler.snapshot import Snapshot
 from service import nodes, placements
+from service.control.billing import bill
 from service.db.repositories import access, prices
 from tests.control_world import ADMIN, START_S, World
 
@@ -258,3 +259,17 @@ async def test_a_price_that_stopped_being_told_long_ago_is_unknown_and_one_that_
     snapshot = await _snapshot(world)
     assert snapshot.electricity["eu-north"].at(snapshot.now_s) is None
     assert snapshot.electricity["eu-west"].at(snapshot.now_s) == 0.2
+
+
+async def test_what_the_present_generation_was_billed_is_told_of_a_job_with_a_budget(world: World) -> None:
+    agents = await world.cluster_of("eu-north", slots=6)
+    await world.price("electricity", "eu-north", [(-HOUR_S, 0.5)])
+    capped, free = await world.submit(budget_usd=100.0), await world.submit()
+    await world.plan()
+    await world.until_running(agents)
+    world.clock.advance(10 * HOUR_S)
+    await bill(world.services, world.leadership)
+    running = {job.spec.job_id: job for job in (await _snapshot(world)).running}
+    assert running[capped].generation_usd == pytest.approx(3 * 0.005 * 10 * 0.5, rel=0.01)
+    assert running[capped].spec.budget_usd == 100.0
+    assert running[free].generation_usd == 0.0

@@ -105,7 +105,7 @@ def test_what_a_restart_takes_may_be_told(folder: Path) -> None:
         ("links.csv, columns: {gbps: speed}", "links.csv, columns: {gb: speed}", 8, "links.columns.gb"),
         ("submit: 2h", "submit: later", 10, "jobs.0.submit: 'later'"),
         ("steps: 10", "steps: 0", 10, "jobs.0.training.steps: 0"),
-        ("steps: 10}", "steps: 10}, deadline: 2027-01-01T00:00:00Z", 10, "no deadline"),
+        ("steps: 10}", "steps: 10}, deadline: 2027-01-01", 10, "jobs.0.deadline"),
         ("steps: 10}", "steps: 10}, placement: {regions: [mars-*]}", 10, "one of the regions r1, r2"),
         ("2026-01-01T00:00:00Z", "tomorrow", 1, "start: 'tomorrow'"),
         ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", 6, "a price at the scenario's start"),

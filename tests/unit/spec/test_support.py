@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.spec.job import parse_job
-from scheduler.spec.support import unknown_regions, unsupported, unsupported_in_replay
+from scheduler.spec.support import unknown_regions, unsupported
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -21,8 +21,6 @@ COMMAND = {"command": ["python", "train.py"]}
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [
-        ({"deadline": "2026-12-24T00:00:00Z"}, "/deadline"),
-        ({"budget_usd": 5}, "/budget_usd"),
         ({"run": {**COMMAND, "image": "registry/image:1"}}, "/run/image"),
         ({"run": {**COMMAND, "secrets": {"T": "vault:path"}}}, "/run/secrets/T"),
         ({"run": COMMAND, "elasticity": "resize"}, "/elasticity"),
@@ -41,7 +39,7 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
     "changes",
     [
         {},
-        {"max_wait": "6h"},
+        {"max_wait": "6h", "deadline": "2026-12-24T00:00:00Z", "budget_usd": 5},
         {"data": [{"uri": "s3://corpus", "size": "1GB", "regions": ["eu-1"]}], "placement": {"home": "eu-1"}},
         {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
         {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
@@ -51,12 +49,6 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
 )
 def test_what_can_be_honoured_is_not_refused(changes: dict[str, Any]) -> None:
     assert unsupported(parse_job(job(**changes))) == []
-
-
-def test_a_replay_runs_fractions_and_ignores_how_a_job_is_started() -> None:
-    document = parse_job(job(parallelism={"data": 1.875, "tensor": 8}, run={**COMMAND, "image": "x"}))
-    assert unsupported_in_replay(document) == []
-    assert [issue.pointer for issue in unsupported_in_replay(parse_job(job(budget_usd=5)))] == ["/budget_usd"]
 
 
 def test_a_region_that_no_one_has_is_named() -> None:
