@@ -270,6 +270,6 @@ async def test_what_the_present_generation_was_billed_is_told_of_a_job_with_a_bu
     world.clock.advance(10 * HOUR_S)
     await bill(world.services, world.leadership)
     running = {job.spec.job_id: job for job in (await _snapshot(world)).running}
-    assert running[capped].generation_usd == pytest.approx(3 * 0.005 * 10 * 0.5, rel=0.01)
+    assert running[capped].generation_usd == pytest.approx(3 * 0.02 * 10 * 0.5, rel=0.01)  # busy
     assert running[capped].spec.budget_usd == 100.0
     assert running[free].generation_usd == 0.0
