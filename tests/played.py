@@ -19,9 +19,12 @@ from scheduler.spec.scenario_document import ScaleSection, TrainingDefaultsSecti
 
 
 def scenario(
-    cluster: Cluster, prices: Mapping[str, float | PriceSeries] | None = None, start_s: float = 0.0
+    cluster: Cluster,
+    prices: Mapping[str, float | PriceSeries] | None = None,
+    start_s: float = 0.0,
+    shares: Mapping[str, float] | None = None,
 ) -> Scenario:
-    """A scenario of nothing but a cluster and its prices (USD/kWh; 0.1 everywhere unless told)."""
+    """A scenario of nothing but a cluster, its prices (USD/kWh; 0.1 everywhere unless told) and its tenants."""
     told = dict.fromkeys(cluster.regions, 0.1) if prices is None else prices
     series = {
         name: price if isinstance(price, PriceSeries) else PriceSeries.flat(price)
@@ -37,6 +40,7 @@ def scenario(
         (),
         TrainingDefaultsSection(),
         ScaleSection(),
+        shares=shares or {},
     )
 
 

@@ -278,7 +278,7 @@ class _Engine:
         self.version += 1
         epoch_s = self.scenario.start_s + now_s
         known = {region: series.known(epoch_s) for region, series in self.scenario.electricity.items()}
-        return Snapshot(self.version, epoch_s, self.outages.cluster, known)
+        return Snapshot(self.version, epoch_s, self.outages.cluster, known, shares=self.scenario.shares)
 
     def _apply(self, plan: Plan, now_s: float) -> None:
         """Starts have the first right to what is free, then come the moves, each in the order of the plan."""

@@ -72,6 +72,8 @@ class Scenario:
     scale: ScaleSection
     faults: FaultPlan | None = None
     truth: TruthSection = AS_TOLD
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each tenant that has one."""
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -137,6 +139,7 @@ class _Reader:
             scale=document.scale,
             faults=faults,
             truth=document.truth,
+            shares=document.shares,
         )
 
     def issue(self, at: tuple[str | int, ...], value: object, expected: str) -> None:

@@ -30,6 +30,9 @@ Price = Annotated[float, Field(strict=True, ge=-1000, le=1000, allow_inf_nan=Fal
 """USD per kWh; may be negative."""
 
 
+Tenant = Annotated[str, Field(min_length=1, max_length=256)]
+
+
 def _readable_path(text: str) -> str:
     if "\x00" in text:
         raise refuse("a path without NUL")
@@ -247,3 +250,6 @@ class ScenarioDocument(Section):
     faults: FaultsSection | None = None
     truth: TruthSection = AS_TOLD
     scale: ScaleSection = ScaleSection()
+    shares: Annotated[
+        dict[Tenant, Annotated[float, number(above=0, at_most=1e6)]], Field(max_length=1000)
+    ] = Field(default_factory=dict)

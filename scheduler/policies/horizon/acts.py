@@ -9,9 +9,10 @@ from dataclasses import replace
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.options import Option, best_option
-from scheduler.policies.horizon.queue import alone_s, ends_s, shortest_first, starved
+from scheduler.policies.horizon.queue import alone_s, ends_s, in_turn, shortest_first, starved
 from scheduler.policies.horizon.reservation import allowed_option, reserve
 from scheduler.policies.horizon.scoring import keeps_limits, score_of
+from scheduler.policies.horizon.tenants import at_their_share, sated
 from scheduler.policies.horizon.work import UNLIMITED, Seat, Work
 
 
@@ -30,7 +31,7 @@ def keep_place(board: Board) -> None:
 def start_waiting(board: Board) -> None:
     """Every waiting job, the shortest first, gets its best seat; where it fits nowhere, room may be made for it."""
     refused: set[object] = set()
-    for work in shortest_first(board):
+    for work in in_turn(shortest_first(board), board):
         if work.demand in refused:
             continue
         option = allowed_option(work, board, None)
@@ -74,9 +75,10 @@ def make_room(board: Board, newcomer: Work) -> bool:
 
 
 def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
-    """The jobs that may be pushed aside for a newcomer: longer than it, and settled."""
-    config = board.config
-    length_s = alone_s(newcomer)
+    """The jobs that may be pushed aside for a newcomer: longer than it, settled, and none of a tenant that holds less
+    than its share for one of a tenant that holds its own."""
+    config, held = board.config, at_their_share(board)
+    length_s, is_due = alone_s(newcomer), newcomer.spec.project not in held
     may = [
         (-board.remaining_s(work, seat), job_id, work)
         for job_id, seat in board.seats.items()
@@ -84,6 +86,7 @@ def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
         and seat.ready_s + config.settle_s <= board.now_s
         and board.remaining_s(work, seat) > max(length_s, config.least_remaining_s)
         and work.spec.priority <= newcomer.spec.priority
+        and (is_due or work.spec.project in held)
     ]
     return [work for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]]
 
@@ -120,7 +123,21 @@ def improve_running(board: Board, most: int | None = None) -> None:
         stays = score_of(work, seat, board) if keeps_limits(work, seat, board) else math.inf
         board.release(job_id)
         option = allowed_option(work, board, seat, below_s=stays * (1 - config.gain_part))
+        if (
+            option is not None
+            and option.seat.placement.gpus > seat.placement.gpus
+            and _is_in_debt(work, board)
+        ):
+            option = None
         board.place(job_id, option.seat if option is not None and _pays(option, stays, config) else seat)
+
+
+def _is_in_debt(work: Work, board: Board) -> bool:
+    """Whether a job of a tenant that holds less than its share waits, and this one's tenant holds its own."""
+    held = sated(board)
+    return work.spec.project in held and any(
+        job_id not in board.seats and each.spec.project not in held for job_id, each in board.works.items()
+    )
 
 
 def _pays(option: Option, stays: float, config: HorizonConfig) -> bool:

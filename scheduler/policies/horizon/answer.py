@@ -8,7 +8,7 @@ from scheduler.plan import Decision, Hold, Move, Preempt, Reject, Start
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.limits import at_risk, missed_reason
 from scheduler.policies.horizon.options import best_option
-from scheduler.policies.horizon.queue import shortest_first, waited_s
+from scheduler.policies.horizon.queue import in_turn, shortest_first, waited_s
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.proposal import cuts_sentence, plural, prices_sentence, sentence
 from scheduler.policies.queueing import QueueRound
@@ -30,7 +30,7 @@ def decisions(board: Board, waiting: dict[str, WaitingJob], round_: QueueRound) 
     round_.started = len(made)
     position = 0
     told: Told = {}
-    for work in shortest_first(board):
+    for work in in_turn(shortest_first(board), board):
         job = waiting.get(work.job_id)
         if job is None:
             continue

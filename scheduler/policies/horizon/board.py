@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,8 @@ class Board:
     works: dict[str, Work]
     seats: dict[str, Seat]
     room: Room
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each tenant that has one."""
     lens: Weights | None = None
     """Weights for every job, in the place of those that each has by itself."""
     kept: Reservation | None = None

@@ -40,6 +40,7 @@ class HorizonPolicy:
         round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
         waiting = {job.spec.job_id: job for job in snapshot.waiting}
         board, refused = self.board(snapshot, seed, objective, round_)
+        board.shares = snapshot.shares
         judged = bind(board, snapshot)
         refused += judged.rejected
         keep_place(board)

@@ -15,6 +15,7 @@ from scheduler.policies import bace
 from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.queue import in_turn
 from scheduler.policies.horizon.rollout import Act, Outcome, play
 from scheduler.policies.horizon.scoring import keeps_limits
 from scheduler.policies.horizon.weights import Weights
@@ -54,15 +55,15 @@ def as_bace(board: Board) -> None:
     """BACE-Pipe's own decision for the jobs that wait; running jobs stay where they are."""
     waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
     asking = [(_as_waiting(work), work.demand) for work in waiting.values()]
+    ordered = by_dynamic_priority(asking, board.residual.congestion())
     refused: set[Demand] = set()
-    for job, demand in by_dynamic_priority(asking, board.residual.congestion()):
-        if demand in refused:
+    for work in in_turn((waiting[job.spec.job_id] for job, _ in ordered), board):
+        if work.demand in refused:
             continue
-        proposal = bace.place(demand, board.world)
+        proposal = bace.place(work.demand, board.world)
         if proposal is None:
-            refused.add(demand)
+            refused.add(work.demand)
             continue
-        work = waiting[job.spec.job_id]
         transfers: tuple[Transfer, ...] = ()
         ready_s = board.now_s
         if work.has_state:

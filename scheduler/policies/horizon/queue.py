@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 from scheduler.policies.horizon.board import Board
+from scheduler.policies.horizon.tenants import sated
 from scheduler.policies.horizon.work import Work
 
 
@@ -13,6 +15,20 @@ def shortest_first(board: Board) -> list[Work]:
     return sorted(
         _waiting(board), key=lambda work: (-work.spec.priority, rank_s(work, board), *_arrival(work))
     )
+
+
+def in_turn(ordered: Iterable[Work], board: Board) -> Iterator[Work]:
+    """Jobs that are to be given a seat one after the other, while they are: of one priority, those of tenants that hold
+    less than their share come before the others, else in the order in which they are told."""
+    queue, held = list(ordered), sated(board)
+    while queue:
+        at = next((number for number, work in enumerate(queue) if work.spec.project not in held), 0)
+        if queue[at].spec.priority != queue[0].spec.priority:
+            at = 0
+        work = queue.pop(at)
+        yield work
+        if work.job_id in board.seats:
+            held = sated(board)
 
 
 def rank_s(work: Work, board: Board) -> float:
@@ -47,23 +63,23 @@ def patience_s(work: Work, board: Board) -> float:
 def starved(board: Board) -> Work | None:
     """The job that has waited too long and is next to have a place kept for it.
 
-    It is one of those with the highest priority that waits, and of these the one that has waited longest in parts of
+    It is one of those with the highest priority that waits, of a tenant that holds less than its share where there is
+    any, and of these the one that has waited longest in parts of
     what it may be kept waiting (the highest response ratio next, P. Brinch Hansen, 1971): the short come first, as they
     do anyway. Under a load that no order can serve that would keep the long waiting for ever, so whoever has waited
     very much too long comes before all that came later.
     """
     waiting = _waiting(board)
     highest = max((work.spec.priority for work in waiting), default=0)
-    found = [
-        work
-        for work in waiting
-        if work.spec.priority == highest and waited_s(work, board) >= patience_s(work, board)
-    ]
+    first = [work for work in waiting if work.spec.priority == highest]
+    held = sated(board)
+    due = [work for work in first if work.spec.project not in held] or first
+    found = [work for work in due if waited_s(work, board) >= patience_s(work, board)]
 
     def turn(work: Work) -> tuple[float, float, float, float, str]:
         ratio = waited_s(work, board) / max(1.0, patience_s(work, board))
-        first = work.waits_since_s if has_waited_far_too_long(work, board) else math.inf
-        return (first, -ratio, rank_s(work, board), *_arrival(work))
+        since_s = work.waits_since_s if has_waited_far_too_long(work, board) else math.inf
+        return (since_s, -ratio, rank_s(work, board), *_arrival(work))
 
     return min(found, key=turn, default=None)
 
