@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Ownership, Pool, PoolKey, Region, RestartCosts
 from scheduler.errors import InvalidValueError, UnknownPresetError
+from scheduler.objective import Objective
 from scheduler.presets import gpu as gpu_preset
 from scheduler.price import PriceSeries
 from scheduler.spec.csv_text import read_csv
@@ -29,6 +30,7 @@ from scheduler.spec.scenario_document import (
     GpuSection,
     LinkSection,
     LinksFileSection,
+    ObjectiveSection,
     PriceSection,
     RegionSection,
     ScaleSection,
@@ -74,6 +76,8 @@ class Scenario:
     truth: TruthSection = AS_TOLD
     shares: Mapping[str, float] = field(default_factory=dict)
     """Weight of each tenant that has one."""
+    objective: Objective = field(default_factory=Objective)
+    """What it is to be good at, where nobody says otherwise."""
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -140,6 +144,7 @@ class _Reader:
             faults=faults,
             truth=document.truth,
             shares=document.shares,
+            objective=_objective(document.objective),
         )
 
     def issue(self, at: tuple[str | int, ...], value: object, expected: str) -> None:
@@ -333,6 +338,10 @@ def _pools(section: RegionSection, scale: float) -> list[Pool]:
         Pool(section.name, gpu_type, math.floor(count * scale + _ALMOST), ownership, rent)
         for gpu_type, count in section.gpus.items()
     ]
+
+
+def _objective(section: ObjectiveSection | None) -> Objective:
+    return Objective() if section is None else Objective(section.weight_jct, section.cheapest_within)
 
 
 def _source_of(price: PriceSection) -> str:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from scheduler.cluster import RestartCosts
 from scheduler.job import Elasticity, Recompute, Schedule
+from scheduler.objective import Objective
 from scheduler.spec.fields import (
     Duration,
     GpuName,
@@ -25,6 +26,7 @@ from scheduler.spec.prices import Known, PriceUnit
 
 MAX_JOBS = 200_000
 _RESTART = RestartCosts()
+_OBJECTIVE = Objective()
 
 Price = Annotated[float, Field(strict=True, ge=-1000, le=1000, allow_inf_nan=False)]
 """USD per kWh; may be negative."""
@@ -235,6 +237,13 @@ class FaultsSection(Section):
     cool_down: Duration = 3600.0
 
 
+class ObjectiveSection(Section):
+    """What the cluster is to be good at: see `scheduler.objective.Objective`, also for what is left out."""
+
+    weight_jct: Annotated[float, number(at_least=0, at_most=1)] = _OBJECTIVE.weight_jct
+    cheapest_within: Annotated[float, number(at_least=0, at_most=10)] | None = _OBJECTIVE.cheapest_within
+
+
 class ScenarioDocument(Section):
     """A scenario file. `links` and `jobs` are a list or a mapping and are read by their own sections."""
 
@@ -250,6 +259,7 @@ class ScenarioDocument(Section):
     faults: FaultsSection | None = None
     truth: TruthSection = AS_TOLD
     scale: ScaleSection = ScaleSection()
+    objective: ObjectiveSection | None = None
     shares: Annotated[
         dict[Tenant, Annotated[float, number(above=0, at_most=1e6)]], Field(max_length=1000)
     ] = Field(default_factory=dict)

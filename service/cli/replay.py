@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +20,10 @@ from scheduler.replay.compare import compare as compare_results
 from scheduler.replay.errors import PricesEndError, ReplayError
 from scheduler.replay.run import run_policies
 from scheduler.spec.issues import SpecError
-from scheduler.spec.scenario import load_scenario
+from scheduler.spec.scenario import Scenario, load_scenario
 from scheduler.units import format_duration, format_usd
 from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit, error_console, table
-
-DEFAULT = Objective()
 
 
 def replay(
@@ -44,14 +43,14 @@ def replay(
         bool, typer.Option("--strict", help="The job at the head of the queue blocks those behind it.")
     ] = False,
     objective: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--objective",
             min=0,
             max=1,
-            help="Weight of time against cost, for horizon: 0 cheapest, 1 fastest.",
+            help="Weight of time against cost, for horizon: 0 cheapest, 1 fastest; else as the scenario says.",
         ),
-    ] = DEFAULT.weight_jct,
+    ] = None,
     cheapest_within: Annotated[
         float | None,
         typer.Option(
@@ -60,7 +59,7 @@ def replay(
             max=10,
             help="For horizon: cheapest within this part of the fastest (0.05: 5 %).",
         ),
-    ] = DEFAULT.cheapest_within,
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -76,10 +75,11 @@ def replay(
     """
     names = list(MAIN) if policy == "all" else [name.strip() for name in policy.split(",")]
     try:
-        goal = Objective(objective, cheapest_within)
+        world = load_scenario(scenario)
+        goal = _objective(world, objective, cheapest_within)
         configs = [PolicyConfig(name=name, strict=strict, seed=seed, objective=goal) for name in names]
         with _watching(names) as watch:
-            summaries = run_policies(load_scenario(scenario), configs, out, watch, processes)
+            summaries = run_policies(world, configs, out, watch, processes)
     except PricesEndError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     except ReplayError as error:
@@ -95,6 +95,14 @@ def replay(
         output,
         lambda found: _tables(compare_results([out / entry["policy"] for entry in found]), out),
     )
+
+
+def _objective(scenario: Scenario, weight_jct: float | None, cheapest_within: float | None) -> Objective:
+    """What is told, else what the scenario says."""
+    if weight_jct is not None:
+        return Objective(weight_jct, cheapest_within)
+    told = scenario.objective
+    return told if cheapest_within is None else with_changes(told, cheapest_within=cheapest_within)
 
 
 def compare(

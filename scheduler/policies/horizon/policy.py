@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from scheduler.cluster import Cluster
 from scheduler.job import Elasticity
@@ -16,12 +17,15 @@ from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.limits import bind
-from scheduler.policies.horizon.portfolio import best_way, elastic
+from scheduler.policies.horizon.portfolio import best_way, cheapest_way, elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.world import World
 from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
+
+_HAIR: Final = 0.002
+"""Part of a job's time that nobody would miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,12 @@ class HorizonPolicy:
         judged = bind(board, snapshot)
         refused += judged.rejected
         keep_place(board)
-        if len(board.works) <= self.config.rollout_jobs:
-            board = best_way(board)
-        else:
+        if len(board.works) > self.config.rollout_jobs:
             elastic(board)
+        elif objective.cheapest_within is not None:
+            board = cheapest_way(board, objective.cheapest_within)
+        else:
+            board = best_way(board)
         for job_id in (*(each.job_id for each in refused), *judged.held):
             del waiting[job_id]
         round_.world = board.world
@@ -64,7 +70,8 @@ class HorizonPolicy:
         """The board before any move, and the refusals of jobs that can never run."""
         residual = Residual.after_stops(snapshot)
         demands = Demands(residual.topology)
-        sigma = self.config.estimate_sigma
+        config = _thrifty(self.config, objective)
+        sigma = config.estimate_sigma
         works: dict[str, Work] = {}
         seats: dict[str, Seat] = {}
         refused: list[Decision] = []
@@ -93,12 +100,21 @@ class HorizonPolicy:
             max(0, len(works) - 1),
             gpus,
             objective,
-            self.config,
+            config,
         )
         world = World.of(snapshot, residual, seed)
         room = Room.of(residual)
-        board = Board(snapshot.now_s, world, prices, network, weights, self.config, works, seats, room)
+        board = Board(snapshot.now_s, world, prices, network, weights, config, works, seats, room)
         return board, refused
+
+
+def _thrifty(config: HorizonConfig, objective: Objective) -> HorizonConfig:
+    """Where the cheapest within a part of the fastest is asked for, no saving is worth more of a job's time than that,
+    in an idle cluster as well; and of what is equally fast the cheapest is always worth something."""
+    if objective.cheapest_within is None:
+        return config
+    part = max(objective.cheapest_within, _HAIR)
+    return replace(config, most_slower=part, most_slower_egress=part, idle_part=1.0)
 
 
 def _stands_on(running: RunningJob, cluster: Cluster) -> bool:

@@ -82,11 +82,24 @@ def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
     """The portfolio, the main way first."""
     yield Way("bace", config, weights, as_bace, as_bace)
     yield Way("elastic", config, weights, elastic, elastic_later)
-    for name, part in (("quick", 2), ("quicker", 6), ("quickest", 20)):
-        quick = replace(
-            config, most_slower=config.most_slower / part, most_slower_egress=config.most_slower_egress / part
-        )
-        yield Way(name, quick, weights, elastic, elastic_later)
+    for name, part in (("quick", 1 / 2), ("quicker", 1 / 6), ("quickest", 1 / 20)):
+        yield Way(name, _slower(config, part), weights, elastic, elastic_later)
+
+
+def cheap_ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
+    """From what saves most to what saves nothing, and BACE-Pipe."""
+    for name, part in (("cheapest", 4.0), ("cheap", 1.0), ("quick", 1 / 4), ("quickest", 1 / 32)):
+        yield Way(name, _slower(config, part), weights, elastic, elastic_later)
+    yield Way("bace", config, weights, as_bace, as_bace)
+
+
+def cheapest_way(board: Board, within: float) -> Board:
+    """The board after the first step of the cheapest way whose completion times are at most this part above those of
+    the fastest."""
+    config, weights = board.config, board.weights
+    tried = [_tried(way, board) for way in cheap_ways(config, weights)]
+    most_s = (1 + within) * min(played.jct_s for played, _ in tried)
+    return min((each for each in tried if each[0].jct_s <= most_s), key=lambda each: each[0].bill_usd)[1]
 
 
 def best_way(board: Board) -> Board:
@@ -98,11 +111,7 @@ def best_way(board: Board) -> Board:
     tried: list[tuple[Outcome, Board]] = []
     reference_s = math.inf
     for way in ways(config, weights):
-        first = board.clone()
-        first.config, first.weights = way.config, way.weights
-        way.first(first)
-        played = play(first.clone(), way.later, config.rollout_events)
-        first.config, first.weights = config, weights
+        played, first = _tried(way, board)
         tried.append((played, first))
         if way.name == "bace":
             reference_s = played.jct_s
@@ -111,6 +120,23 @@ def best_way(board: Board) -> Board:
     fastest_s = min(played.jct_s for played, _ in tried)
     as_fast = [each for each in tried if each[0].jct_s <= config.rollout_alike * fastest_s]
     return min(as_fast, key=lambda each: each[0].bill_s(weights))[1]
+
+
+def _tried(way: Way, board: Board) -> tuple[Outcome, Board]:
+    """What a way comes to, and the board after its first step."""
+    first = board.clone()
+    first.config, first.weights = way.config, way.weights
+    way.first(first)
+    played = play(first.clone(), way.later, board.config.rollout_events)
+    first.config, first.weights = board.config, board.weights
+    return played, first
+
+
+def _slower(config: HorizonConfig, part: float) -> HorizonConfig:
+    """What saves so much more, or less, of what it costs in time."""
+    return replace(
+        config, most_slower=config.most_slower * part, most_slower_egress=config.most_slower_egress * part
+    )
 
 
 def _as_waiting(work: Work) -> WaitingJob:

@@ -28,6 +28,11 @@ class Outcome:
     """Electricity of what is owned, rent of what is rented."""
     egress_usd: float
 
+    @property
+    def bill_usd(self) -> float:
+        """All that is paid."""
+        return self.holding_usd + self.egress_usd
+
     def bill_s(self, weights: Weights) -> float:
         """All that is paid, in the seconds that it is worth."""
         return weights.electricity_s * self.holding_usd + weights.egress_s * self.egress_usd

@@ -96,7 +96,10 @@ def weights_of(
 
 
 def _cost_over_time(objective: Objective) -> float:
-    """1 at an equal weight, 0 at the fastest."""
+    """1 at an equal weight, 0 at the fastest. Where the cheapest within a part of the fastest is asked for, it is that
+    part that says how much time may be given for it."""
+    if objective.cheapest_within is not None:
+        return _CHEAPEST
     weight = objective.weight_jct
     return min(_CHEAPEST, (1.0 - weight) / weight) if weight > 0 else _CHEAPEST
 

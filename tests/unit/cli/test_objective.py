@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,15 +19,22 @@ from service.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("arguments", "objective"),
+    ("arguments", "told", "objective"),
     [
-        ([], Objective()),
-        (["--objective", "0.2"], Objective(0.2)),
-        (["--objective", "1", "--cheapest-within", "0.05"], Objective(1.0, 0.05)),
+        ([], Objective(), Objective()),
+        (["--objective", "0.2"], Objective(), Objective(0.2)),
+        (["--objective", "1", "--cheapest-within", "0.05"], Objective(), Objective(1.0, 0.05)),
+        ([], Objective(0.3, 0.1), Objective(0.3, 0.1)),
+        (["--objective", "0.2"], Objective(0.3, 0.1), Objective(0.2)),
+        (["--cheapest-within", "0.05"], Objective(0.3, 0.1), Objective(0.3, 0.05)),
     ],
 )
-def test_a_replay_is_told_the_objective(
-    arguments: list[str], objective: Objective, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_replay_is_told_the_objective_or_takes_that_of_the_scenario(
+    arguments: list[str],
+    told: Objective,
+    objective: Objective,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     asked: list[Any] = []
 
@@ -35,7 +43,7 @@ def test_a_replay_is_told_the_objective(
         return []
 
     monkeypatch.setattr(replay, "run_policies", run_policies)
-    monkeypatch.setattr(replay, "load_scenario", lambda _: None)
+    monkeypatch.setattr(replay, "load_scenario", lambda _: SimpleNamespace(objective=told))
     monkeypatch.chdir(tmp_path)
     command = ["replay", "x.yaml", "--policy", "bace,horizon", "-o", "json", *arguments]
     result = CliRunner().invoke(app, command)

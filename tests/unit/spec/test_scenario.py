@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from scheduler.cluster import Ownership, RestartCosts
+from scheduler.objective import Objective
 from scheduler.spec.issues import SpecError
 from scheduler.spec.scenario import load_scenario
 from scheduler.spec.scenario_jobs import TraceFile
+from tests.replay_worlds import job, write_scenario
 
 EXAMPLE = Path(__file__).parents[3] / "deploy/examples/scenarios/three-regions.yaml"
 
@@ -205,3 +207,16 @@ def test_the_scenarios_everybody_measures_on_load_as_they_are(data_dir: Path) ->
         assert isinstance(scenario.jobs, TraceFile)
         assert len(scenario.cluster.links) == 132
         assert sum(pool.gpus for pool in scenario.cluster.pools.values()) in (2400, 300)
+
+
+def test_a_scenario_says_what_it_is_to_be_good_at_and_whose_share_is_what(tmp_path: Path) -> None:
+    path = write_scenario(tmp_path, job("a"))
+    assert load_scenario(path).objective == Objective()
+    told = "objective: {weight_jct: 0.3, cheapest_within: 0.1}\nshares: {nlp: 3, Vision_2: 0.5}\n"
+    path.write_text(told + path.read_text())
+    scenario = load_scenario(path)
+    assert scenario.objective == Objective(0.3, 0.1)
+    assert scenario.shares == {"nlp": 3.0, "Vision_2": 0.5}
+    path.write_text(path.read_text().replace("nlp: 3", "nlp: 0"))
+    with pytest.raises(SpecError, match=r"shares\.nlp"):
+        load_scenario(path)
