@@ -134,7 +134,7 @@ def _moved(snapshot: Snapshot, plan: Plan, running: dict[str, RunningJob]) -> It
             state = job.state if restarting else _state(job.spec, placement)
             keeps = None if job.spec.elasticity is Elasticity.RESIZE else placement.stages
             brought = job.brought | {placement.segments[0].region}
-            yield _Begun(job.spec, move, state, keeps, brought=brought)
+            yield _Begun(job.spec, move, state, keeps, job.avoid_regions, brought=brought)
 
 
 def _decisions(

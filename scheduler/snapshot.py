@@ -65,6 +65,8 @@ class RunningJob:
     state: tuple[StateSpan, ...] = ()
     brought: frozenset[str] = frozenset()
     """Regions where its first stage has stood: its data sets have been brought there."""
+    avoid_regions: frozenset[str] = frozenset()
+    """Regions that cool down after a failure of this job there: it does not move into them."""
     generation_usd: float = 0.0
     """What the present generation has cost until now; told of jobs that have a budget."""
 

@@ -66,6 +66,8 @@ class Settings(BaseSettings):
     max_retries: Annotated[int, Field(ge=0, le=100)] = 3
     retry_backoff_s: Positive = 5.0
     """Before the first retry; doubles with each."""
+    region_cooldown_s: Annotated[float, Field(ge=0, le=86_400)] = 900.0
+    """A job that a node failed does not go back to that region for so long, where it could run elsewhere."""
 
     @model_validator(mode="after")
     def _leases_end_before_nodes_are_lost(self) -> Self:

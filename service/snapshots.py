@@ -17,6 +17,7 @@ from scheduler.spec.job import parse_job
 from service import placements
 from service.checkpoints import regions_that_reach
 from service.cluster_view import cluster_of
+from service.cooldown import avoiding, cooling
 from service.db.records import AllocationRecord, HeldGpuRecord, JobRecord, NodeRecord, PromiseRecord
 from service.db.repositories import access, allocations, cluster, jobs, leader, ledger, promises
 from service.known_prices import electricity
@@ -47,7 +48,9 @@ class _Ground:
 class SnapshotReader:
     """Reads snapshots; keeps what never changes: parsed specs of jobs, and what ended allocations have cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, region_cooldown_s: float = 0.0) -> None:
+        """A job that a node failed does not go back to that region for so long."""
+        self._region_cooldown_s = region_cooldown_s
         self._specs: dict[str, JobSpec] = {}
         self._spent_usd: dict[str, float] = {}
 
@@ -62,7 +65,9 @@ class SnapshotReader:
         specs = self._specs = {
             job.job_id: self._specs.get(job.job_id) or spec_of(job) for job in (*unfinished, *recent)
         }
-        past = self._past(session)
+        ended = allocations.ended_of_unfinished_jobs(session)
+        past = self._past(session, ended)
+        cools = cooling(session, ended, now_s - self._region_cooldown_s) if self._region_cooldown_s else {}
         live = {record.job_id: record for record in allocations.live(session)}
         promised = {record.job_id: record for record in promises.all_of_them(session)}
         present_usd = _present_usd(session, live, specs)
@@ -74,18 +79,24 @@ class SnapshotReader:
                     job, specs[job.job_id], live[job.job_id], grounds[job.job_id], past.get(job.job_id), now_s
                 ),
                 generation_usd=present_usd.get(live[job.job_id].allocation_id, 0.0),
+                avoid_regions=cools.get(job.job_id, frozenset()),
             )
             for job in unfinished
             if job.job_id in live
         )
         by_id = {job.job_id: job for job in unfinished}
+        there_is = cluster_of(session, nodes, held, [job.allocation.placement for job in running], now_s)
         return Snapshot(
             version=leader.get(session).snapshot_version,
             now_s=now_s,
-            cluster=cluster_of(session, nodes, held, [job.allocation.placement for job in running], now_s),
+            cluster=there_is,
             electricity=electricity(session, now_s),
             waiting=tuple(
-                waiting(job, specs[job.job_id], past.get(job.job_id))
+                avoiding(
+                    waiting(job, specs[job.job_id], past.get(job.job_id)),
+                    cools.get(job.job_id, frozenset()),
+                    there_is,
+                )
                 for job in unfinished
                 if job.state == JobState.QUEUED and job.not_before_s <= now_s and job.job_id not in promised
             ),
@@ -99,9 +110,8 @@ class SnapshotReader:
             shares=access.shares(session),
         )
 
-    def _past(self, session: Session) -> dict[str, _Past]:
+    def _past(self, session: Session, ended: Sequence[AllocationRecord]) -> dict[str, _Past]:
         """By job, for those that have run before."""
-        ended = allocations.ended_of_unfinished_jobs(session)
         known = self._spent_usd
         unknown = [record.allocation_id for record in ended if record.allocation_id not in known]
         known = known | ledger.spent_usd_by_allocation(session, unknown)

@@ -18,6 +18,7 @@ from service.control.plane import ControlPlane
 from service.db.engine import make_engine
 from service.services import Services
 from service.settings import Settings
+from service.snapshots import SnapshotReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def assemble(settings: Settings) -> Assembly:
         db=ThreadPoolDb(engine, bus, settings.db_threads),
         bus=bus,
         compute=ThreadCompute(),
+        snapshots=SnapshotReader(settings.region_cooldown_s),
     )
 
     async def beside() -> None:

@@ -53,6 +53,7 @@ from service.db.scope import EVERYTHING
 from service.db.tables import Base, LeaderRow
 from service.services import Services
 from service.settings import Settings
+from service.snapshots import SnapshotReader
 
 T = TypeVar("T")
 
@@ -118,20 +119,22 @@ class World:
         self.clock = ManualClock()
         self.ids = CountingIds()
         self.bus = LocalBus()
+        told = Settings(
+            **{
+                "checkpoint_root": "file:///srv/checkpoints",
+                "database_url": engine.url.render_as_string(hide_password=False),
+                "retry_backoff_s": 8.0,
+                **settings,
+            }
+        )
         self.services = Services(
-            settings=Settings(
-                **{
-                    "checkpoint_root": "file:///srv/checkpoints",
-                    "database_url": engine.url.render_as_string(hide_password=False),
-                    "retry_backoff_s": 8.0,
-                    **settings,
-                }
-            ),
+            settings=told,
             clock=self.clock,
             ids=self.ids,
             db=InlineDb(engine, self.bus),
             bus=self.bus,
             compute=InlineCompute(),
+            snapshots=SnapshotReader(told.region_cooldown_s),
         )
 
     async def start(self) -> None:

@@ -60,13 +60,17 @@ class Account:
             spec=spec,
             remaining_steps=max(1, spec.training.steps - self.done),
             generation=self.generations + 1,
-            avoid_regions=frozenset(region for region, until_s in self.avoids.items() if until_s > now_s),
+            avoid_regions=self.avoided(now_s),
             state=self.state,
             spent_usd=self.spent_usd,
             stages=None if spec.elasticity is Elasticity.RESIZE else self.stages,
             brought=self.brought,
             waits_since_s=None if self.ended_s is None else epoch_s + self.ended_s,
         )
+
+    def avoided(self, now_s: float) -> frozenset[str]:
+        """The regions that it does not go back to yet."""
+        return frozenset(region for region, until_s in self.avoids.items() if until_s > now_s)
 
     @property
     def spent_usd(self) -> float:

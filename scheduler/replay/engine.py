@@ -258,6 +258,9 @@ class _Engine:
     def _seen(self, run: Run, now_s: float) -> RunningJob:
         """A running job as a policy sees it; of one with a budget, what it has cost until now as well."""
         seen = run.as_seen(now_s, self.scenario.start_s)
+        avoids = self.accounts[seen.spec.job_id].avoided(now_s)
+        if avoids:
+            seen = replace(seen, avoid_regions=avoids)
         if seen.spec.budget_usd is None:
             return seen
         return replace(seen, generation_usd=self.meter.bill(run.so_far(now_s)).paid_usd)

@@ -38,6 +38,7 @@ SERVER_SETTINGS = {
     "BACE_LEASE_S": "30",
     "BACE_MAX_STOP_GRACE_S": "30",
     "BACE_NODE_LOST_AFTER_S": "80",
+    "BACE_REGION_COOLDOWN_S": "10",
 }
 
 Document = dict[str, Any]

@@ -33,6 +33,7 @@ SETTINGS = {
     "BACE_MAX_STOP_GRACE_S": "5",
     "BACE_NODE_LOST_AFTER_S": "75",
     "BACE_RETRY_BACKOFF_S": "0.5",
+    "BACE_REGION_COOLDOWN_S": "2",
 }
 
 

@@ -128,4 +128,4 @@ def _stands_on(running: RunningJob, cluster: Cluster) -> bool:
 def _demand_of(running: RunningJob, demands: Demands) -> Demand:
     """What the running job would ask for if it had to start again."""
     kept = running.allocation.placement.stages if running.spec.elasticity is not Elasticity.RESIZE else None
-    return demands.of(WaitingJob(running.spec, 1, stages=kept))
+    return demands.of(WaitingJob(running.spec, 1, stages=kept, avoid_regions=running.avoid_regions))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.db.engine import make_engine
 from service.db.records import EventRecord
 from service.db.tables import AllocationRow, JobRow, NodeRow, ProcessRow
 from service.lifecycle import _TABLES
@@ -43,7 +47,18 @@ def _rows(session: Session) -> dict[tuple[str, str], str]:
     }
 
 
-async def test_events_fold_to_the_rows(world: World) -> None:
+@pytest.fixture
+async def hasty_world() -> AsyncIterator[World]:
+    """Where no region cools down: jobs start again as soon as there is room."""
+    engine = make_engine("sqlite://")
+    world = World(engine, region_cooldown_s=0)
+    await world.start()
+    yield world
+    engine.dispose()
+
+
+async def test_events_fold_to_the_rows(hasty_world: World) -> None:
+    world = hasty_world
     agents = await world.cluster_of(*REGIONS, slots=2)
     jobs = [await world.submit(training={"steps": 2}) for _ in range(3)]
     for round_number in range(12):
