@@ -78,7 +78,7 @@ class _Round:
             self.residual.give_back(placement, job.transfers)
             keeps = None if job.spec.elasticity is Elasticity.RESIZE else placement.stages
             found = self.place(
-                WaitingJob(job.spec, job.remaining_steps, stages=keeps),
+                WaitingJob(job.spec, job.remaining_steps, stages=keeps, avoid_regions=job.avoid_regions),
                 state_after_stop(job, self.snapshot.now_s),
             )
             if found is not None:
