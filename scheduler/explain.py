@@ -20,7 +20,7 @@ from scheduler.network import Residual
 from scheduler.options import Demand, Demands
 from scheduler.placement import Cut, Placement
 from scheduler.plan import Hold, Move, Plan, Reject, Start, Verdict
-from scheduler.policies import POLICIES, PolicyConfig, decide
+from scheduler.policies import PolicyConfig, decide, policy_of
 from scheduler.policies.proposal import plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.verdicts import lack_of_bandwidth, narrow_links
@@ -78,7 +78,7 @@ class _Case:
 
     def as_another(self, job: WaitingJob) -> Placement | None:
         """Where the job would start under another specification."""
-        demand = Demands(self.world.residual.topology).of(job, as_named=self.policy.as_named)
+        demand = Demands(self.world.residual.topology).of(job, growth=self.policy.growth)
         return self._placed(demand, self.world.residual)
 
     def once_ended(self, jobs: Sequence[RunningJob]) -> Placement | None:
@@ -155,7 +155,7 @@ def explain(snapshot: Snapshot, config: PolicyConfig, job_id: str) -> Explanatio
     """Explains one waiting job of a snapshot under a policy. Raises InvalidValueError if no such job waits."""
     if all(job.spec.job_id != job_id for job in snapshot.waiting):
         raise InvalidValueError("job_id", job_id, "a job that waits in this snapshot")
-    policy = POLICIES[config.name]
+    policy = policy_of(config)
     if isinstance(policy, QueuePolicy):
         return _by_queue(snapshot, policy, config, job_id)
     return _by_plan(snapshot, policy.verdicts, config, job_id)

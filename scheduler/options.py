@@ -125,9 +125,10 @@ class Demands:
         self._topology = topology
         self._memo = _MEMOS.setdefault(topology, _Memo())
 
-    def of(self, job: WaitingJob, *, as_named: bool = False) -> Demand:
-        """The demand of a waiting job. `as_named` caps K at the stages that the job names (`bace-k0`)."""
-        key = (id(job.spec), job.avoid_regions, job.require_regions, job.stages, as_named)
+    def of(self, job: WaitingJob, *, growth: float = 1.0) -> Demand:
+        """The demand of a waiting job. `growth` is how far its cap of K goes from the stages that the job names (0) to
+        K* (1)."""
+        key = (id(job.spec), job.avoid_regions, job.require_regions, job.stages, growth)
         memo = self._memo
         known = memo.by_spec.get(key)
         if known is not None:
@@ -141,7 +142,7 @@ class Demands:
         demand = memo.shared.get(shared)
         if demand is None:
             _make_room(memo.shared)
-            demand = memo.shared[shared] = _demand(job, self._topology, as_named=as_named)
+            demand = memo.shared[shared] = _demand(job, self._topology, growth)
         _make_room(memo.by_spec)
         memo.by_spec[key] = (asked, demand)  # holds the spec, so that its id stays its own
         return demand
@@ -257,7 +258,7 @@ def _pair_capacities(topology: Topology, regions: Iterable[str]) -> Iterator[Ban
                 yield min(topology.link_bps[a, b], topology.link_bps[b, a], access[a], access[b])
 
 
-def _demand(job: WaitingJob, topology: Topology, *, as_named: bool) -> Demand:
+def _demand(job: WaitingJob, topology: Topology, growth: float) -> Demand:
     spec, cluster = job.spec, topology.cluster
     verdicts = [(region, why_filtered(job, region)) for region in topology.regions]
     begins = beginnings(spec, cluster.links, {region for region, why in verdicts if why is None})
@@ -269,7 +270,7 @@ def _demand(job: WaitingJob, topology: Topology, *, as_named: bool) -> Demand:
     regions = tuple(region for region, why in verdicts if why is None)
     max_regions = min(len(regions), spec.placement.max_regions or len(regions))
     single = {name: stage_counts(spec, (cluster.gpu_types[name],)) for name in sorted(cluster.gpu_types)}
-    candidates = tuple(_candidates(spec, topology, regions, max_regions, as_named=as_named))
+    candidates = tuple(_candidates(spec, topology, regions, max_regions, growth))
     micro_batches = spec.training.micro_batches
     solo_s, rate_bps = min(
         (
@@ -297,7 +298,7 @@ def _demand(job: WaitingJob, topology: Topology, *, as_named: bool) -> Demand:
 
 
 def _candidates(
-    spec: JobSpec, topology: Topology, regions: tuple[str, ...], max_regions: int, *, as_named: bool
+    spec: JobSpec, topology: Topology, regions: tuple[str, ...], max_regions: int, growth: float
 ) -> Iterator[Candidate]:
     cluster, size = topology.cluster, spec.parallelism.gpus_per_stage
     pools = [key for region in regions for key in topology.pools_by_region[region]]
@@ -313,10 +314,12 @@ def _candidates(
         cap = k_star(counts, usable, size, topology, max_regions)
         if cap is None:
             continue
-        named = cap
-        if as_named and spec.parallelism.named_stages is not None:
-            named = min(cap, max(0, counts.index(spec.parallelism.named_stages)))
-        yield Candidate(counts, usable, named, as_named=named < cap)
+        grown = cap
+        named = spec.parallelism.named_stages
+        if named is not None and growth < 1.0:
+            most = named + growth * (counts.counts[cap] - named)
+            grown = min(cap, max(0, counts.index(math.floor(most))))
+        yield Candidate(counts, usable, grown, as_named=grown < cap)
 
 
 def _holds_a_stage(spec: JobSpec, gpu: GpuType) -> bool:

@@ -1,19 +1,27 @@
-"""What is run on the worlds: policies, the knobs of those that have one, and the bounds that no policy can beat."""
+"""What is run on the worlds: policies, other settings of their knobs, and the bounds that no policy can beat.
+
+The knob of horizon is the weight of time in its objective. That of the others is how far K may grow: from the stages
+that a job names (0: cheap, as few GPUs are paid for) to K* (1: fast, and how they are compared).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Final
 
 from scheduler.errors import InvalidValueError
 from scheduler.objective import Objective
-from scheduler.policies import POLICIES, PolicyConfig
+from scheduler.policies import GROWING, POLICIES, STUDIES, PolicyConfig
 
 KNOB_SEPARATOR: Final = "@"
 VARIANT_SEPARATOR: Final = ":"
-_CURVE: Final = (0.0, 0.1, 0.25, 0.75, 0.9, 1.0)
-_WITH_KNOB: Final = ("horizon",)
+_WEIGHING: Final = "horizon"
+_WEIGHTS: Final = (0.0, 0.1, 0.25, 0.75, 0.9, 1.0)
+_GROWTHS: Final = (0.0, 0.25, 0.5)
+_RIVALS: Final = ("bace", "bace-elastic", "srpt", "marginal", "lcf", "ldf", "cr-lcf", "cr-ldf")
+"""Those whose knob a whole study turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,20 @@ class Entry:
     def family(self) -> str:
         """The policy, whatever its knob says: what one curve of the frontier shows."""
         return family_of(self.label)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether it is a policy with its knob elsewhere than it usually is."""
+        return self.label != self.family
+
+    @property
+    def rank(self) -> int:
+        """How soon a study comes to it: 1 for horizon, for the bounds and for what queues, which takes hardly any time;
+        2 for the rivals that change running jobs; 3 for turned knobs."""
+        if self.is_turned:
+            return 3
+        rivals = self.config is not None and self.config.name in STUDIES
+        return 2 if rivals and POLICIES[self.family].replans else 1
 
     @property
     def settings(self) -> str:
@@ -50,16 +72,13 @@ def family_of(label: str) -> str:
     return label.split(KNOB_SEPARATOR, 1)[0]
 
 
+@cache
 def all_entries() -> tuple[Entry, ...]:
     """The bounds, every policy as it is, and the other settings of the knobs: what a whole study runs."""
     plain = [entry_of(name) for name in POLICIES]
-    knobs = [
-        entry_of(f"{name}{KNOB_SEPARATOR}{weight:g}")
-        for name in _WITH_KNOB
-        if name in POLICIES
-        for weight in _CURVE
-    ]
-    return (BOUNDS, *plain, *knobs)
+    turned = [(_WEIGHING, weight) for weight in _WEIGHTS]
+    turned += [(name, growth) for name in _RIVALS for growth in _GROWTHS]
+    return (BOUNDS, *plain, *(entry_of(f"{name}{KNOB_SEPARATOR}{value:g}") for name, value in turned))
 
 
 def entries_of(labels: Sequence[str]) -> tuple[Entry, ...]:
@@ -68,24 +87,28 @@ def entries_of(labels: Sequence[str]) -> tuple[Entry, ...]:
 
 
 def entry_of(label: str) -> Entry:
-    """`bounds`, the name of a policy, horizon without a mechanism: `horizon:no-ejection`, or a policy with the weight
-    of time in its objective: `horizon@0.25`.
+    """`bounds`, the name of a policy, horizon without a mechanism: `horizon:no-ejection`, or a policy whose knob is
+    turned: `horizon@0.25`, `bace@0.5`.
 
     Raises InvalidValueError that names what there is.
     """
     if label == BOUNDS.label:
         return BOUNDS
-    family, separator, weight = label.partition(KNOB_SEPARATOR)
+    family, separator, value = label.partition(KNOB_SEPARATOR)
     name, _, variant = family.partition(VARIANT_SEPARATOR)
     if name not in POLICIES:
         raise InvalidValueError("--policies", label, f"one of bounds, {', '.join(POLICIES)}")
     config = PolicyConfig(name=name, variant=variant)
     if not separator:
         return Entry(family, config)
-    if name not in _WITH_KNOB:
-        raise InvalidValueError("--policies", label, f"{name} without a weight: it has no such knob")
+    if name not in (*GROWING, _WEIGHING):
+        raise InvalidValueError("--policies", label, f"{name} without a number: it has no knob")
     try:
-        objective = Objective(weight_jct=float(weight))
+        number = float(value)
+        if name == _WEIGHING:
+            config = replace(config, objective=Objective(weight_jct=number))
+        else:
+            config = replace(config, growth=number)
     except ValueError as error:
-        raise InvalidValueError("--policies", label, f"a weight between 0 and 1: {name}@0.25") from error
-    return Entry(f"{family}{KNOB_SEPARATOR}{objective.weight_jct:g}", replace(config, objective=objective))
+        raise InvalidValueError("--policies", label, f"a number between 0 and 1: {name}@0.25") from error
+    return Entry(f"{family}{KNOB_SEPARATOR}{number:g}", config)

@@ -5,7 +5,9 @@ The nodes need the same installation, and the real data under the same path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
 
 import ray
 
@@ -22,17 +24,22 @@ class OverRay:
         """`most` is how many cores to take at most; all of the cluster by default."""
         self._most = most
 
-    def __call__(self, prepare: Callable[[], _Work], tasks: Sequence[Run]) -> Iterator[tuple[Run, Row]]:
+    def __call__(self, prepare: Callable[[], _Work], tasks: Iterable[Run]) -> Iterator[tuple[Run, Row]]:
         """(run, row) of every run as it is done. The connection, and what was started for it, ends with it."""
         ray.init(include_dashboard=False, log_to_driver=False)
         try:
             cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-            count = min(cores, len(tasks), self._most or cores)
+            todo = iter(tasks)
+            first = list(islice(todo, min(cores, self._most or cores)))
             remote = ray.remote(num_cpus=1)(_Worker)
-            workers = [remote.remote(prepare) for _ in range(count)]
-            yield from ray.util.ActorPool(workers).map_unordered(
-                lambda worker, task: worker.execute.remote(task), list(tasks)
-            )
+            pool = ray.util.ActorPool([remote.remote(prepare) for _ in first])
+            for task in first:
+                pool.submit(_execute, task)
+            while pool.has_next():
+                done = pool.get_next_unordered()
+                for task in islice(todo, 1):
+                    pool.submit(_execute, task)
+                yield done
         finally:
             ray.shutdown()
 
@@ -46,6 +53,10 @@ class _Worker:
     def execute(self, task: Run) -> tuple[Run, Row]:
         """Does one run."""
         return task, self._work(task, _nothing)
+
+
+def _execute(worker: Any, task: Run) -> Any:
+    return worker.execute.remote(task)
 
 
 def _nothing(_news: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from typing import Final
 
 from scheduler.bench.entries import BOUNDS, Entry, all_entries
 from scheduler.bench.paper import paper_cells
-from scheduler.bench.real import real_cells
+from scheduler.bench.real import RealCell, real_cells
 from scheduler.bench.single import single_cells
 from scheduler.bench.sweeps import sweep_cells
 from scheduler.bench.wan import wan_cells
@@ -22,6 +23,7 @@ from scheduler.errors import InvalidValueError
 GRID_VERSION: Final = 1
 """Grows with every change of a grid or a figure that makes earlier results another thing."""
 
+_FRONTIER: Final = ("P", "W", "R")
 _DRAWS_WITH_KNOBS: Final = 5
 _ROUNDING: Final = 1e-9
 
@@ -75,35 +77,59 @@ class Selection:
             raise InvalidValueError("--fraction", self.fraction, "a part above 0, at most 1")
 
     def runs(self) -> tuple[Run, ...]:
-        """The runs: first draws first, so that a study that is not done yet has something of every cell; all entries
-        of a world together, so that there is something to compare."""
-        worlds = sorted(self._worlds(), key=lambda world: world[1])
-        return tuple(Run(cell, draw, entry) for cell, draw in worlds for entry in self._entries(cell, draw))
+        """The runs, in the order in which they say most about all of it, wherever they are stopped.
 
-    def _worlds(self) -> Iterator[tuple[Cell, int]]:
-        wanted = 0.0
-        cells = [
-            cell
-            for grid in self.grids
-            for cell in GRIDS[grid](self.split)
-            if fnmatchcase(cell.name, self.cells)
-        ]
-        for position, cell in enumerate(cells):
-            draws = min(cell.draws, self.draws or cell.draws)
-            before, wanted = wanted, wanted + draws * self.fraction
-            count = math.ceil(wanted - _ROUNDING) - math.ceil(before - _ROUNDING)
-            for index in range(count):
-                # another draw in every cell, or a small part would know one cluster alone
-                yield cell, (position + index * draws // count) % draws
+        In the first turn every cell has a draw, in each following one another. Of each turn all grids come evenly
+        mixed, and the runs of a world together. What is more than the comparison of the policies as they are, with
+        jobs that behave as usual, comes in every second or third turn only (`_turn`).
+        """
+        ordered = sorted(self._placed(), key=lambda each: each[:2])
+        return tuple(run for _, _, run in ordered)
 
-    def _entries(self, cell: Cell, draw: int) -> Sequence[Entry]:
-        """Knobs are turned, and bounds are taken, under the usual conduct alone; knobs in the first draws."""
+    def _placed(self) -> Iterator[tuple[int, float, Run]]:
+        """(turn, place in it, run) of every run."""
+        wanted, position = 0.0, 0
+        for grid in self.grids:
+            cells = [cell for cell in GRIDS[grid](self.split) if fnmatchcase(cell.name, self.cells)]
+            for cell, place in zip(cells, _places(cells), strict=True):
+                draws = min(cell.draws, self.draws or cell.draws)
+                before, wanted = wanted, wanted + draws * self.fraction
+                count = math.ceil(wanted - _ROUNDING) - math.ceil(before - _ROUNDING)
+                for index in range(count):
+                    # another draw in every cell, or a small part would know one cluster alone
+                    draw = (position + index * draws // count) % draws
+                    for entry in self._entries(cell, index):
+                        yield _turn(cell, index, entry), place, Run(cell, draw, entry)
+                position += 1
+
+    def _entries(self, cell: Cell, index: int) -> Sequence[Entry]:
+        """Bounds are taken under the usual conduct alone; knobs are turned in so many draws of the frontier's cells."""
         if self.entries is not None:
             return self.entries
-        usual = cell.conduct == USUAL
+        turns_knobs = index < _DRAWS_WITH_KNOBS and _is_of_frontier(cell)
         return [
             entry
             for entry in all_entries()
-            if (entry.label == entry.family and (usual or entry != BOUNDS))
-            or (usual and draw < _DRAWS_WITH_KNOBS)
+            if (entry != BOUNDS or cell.conduct == USUAL) and (turns_knobs or not entry.is_turned)
         ]
+
+
+def _places(cells: Sequence[Cell]) -> list[float]:
+    """How far each cell is through those of its grid that come in the same turns."""
+    size, seen = Counter(cell.conduct == USUAL for cell in cells), Counter[bool]()
+    places = []
+    for cell in cells:
+        usual = cell.conduct == USUAL
+        places.append(seen[usual] / size[usual])
+        seen[usual] += 1
+    return places
+
+
+def _is_of_frontier(cell: Cell) -> bool:
+    fails = isinstance(cell, RealCell) and cell.faults
+    return cell.grid in _FRONTIER and cell.conduct == USUAL and not fails
+
+
+def _turn(cell: Cell, index: int, entry: Entry) -> int:
+    """When the run of a cell's draw with that index comes; other conducts half as often, and entries by their rank."""
+    return (index + 1) * entry.rank * (1 if cell.conduct == USUAL else 2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 from scheduler.bench.execute import lost, prepare
@@ -18,10 +19,10 @@ Watch = Callable[[Row], None]
 
 
 class Spread(Protocol):
-    """A way to do tasks beside each other; `prepare` answers what does one."""
+    """A way to do tasks beside each other, each taken when there is room for it; `prepare` answers what does one."""
 
     def __call__(
-        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Sequence[Run]
+        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Iterable[Run]
     ) -> Iterator[tuple[Run, Row]]: ...
 
 
@@ -32,22 +33,28 @@ class OverProcesses:
     processes: int
 
     def __call__(
-        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Sequence[Run]
+        self, prepare: Callable[[], Callable[[Run, Callable[[None], None]], Row]], tasks: Iterable[Run]
     ) -> Iterator[tuple[Run, Row]]:
         return spread_over_processes(prepare, tasks, self.processes, _nothing, lost)
 
 
 def run_study(
-    runs: Sequence[Run], sources: Sources, results: Results, spread: Spread, watch: Watch
+    runs: Sequence[Run],
+    sources: Sources,
+    results: Results,
+    spread: Spread,
+    watch: Watch,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Row, ...]:
     """The rows of all runs, those done before included, in no particular order.
 
-    Stopped at any moment, it has lost the runs in work and nothing else.
+    Stopped at any moment, it has lost the runs in work and nothing else. Once `goes_on` says no, none is begun any more
+    and those in work are done.
     """
     done = results.done()
     todo = [run for run in runs if run.key not in done]
     if todo:
-        for _, row in spread(partial(prepare, sources), todo):
+        for _, row in spread(partial(prepare, sources), takewhile(lambda _: goes_on(), todo)):
             results.add(row)
             watch(row)
     wanted = {run.key for run in runs}

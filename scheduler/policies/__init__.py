@@ -22,7 +22,18 @@ from scheduler.policies.variants import VARIANTS
 from scheduler.priority import by_arrival, by_dynamic_priority, by_user_priority
 from scheduler.snapshot import Snapshot
 
-__all__ = ["MAIN", "POLICIES", "STUDIES", "VARIANTS", "Policy", "PolicyConfig", "decide", "plans_by_limits"]
+__all__ = [
+    "GROWING",
+    "MAIN",
+    "POLICIES",
+    "STUDIES",
+    "VARIANTS",
+    "Policy",
+    "PolicyConfig",
+    "decide",
+    "plans_by_limits",
+    "policy_of",
+]
 
 Policy = QueuePolicy | EasyPolicy | ElasticPolicy | HorizonPolicy
 """All have a name, a meaning in words, and `replans`: whether they may change running jobs."""
@@ -81,9 +92,7 @@ _MAIN: tuple[Policy, ...] = (
         need_bps=baselines.least_need,
     ),
     _BACE,
-    replace(
-        _BACE, name="bace-k0", meaning="BACE-Pipe with no more stages than the job names.", as_named=True
-    ),
+    replace(_BACE, name="bace-k0", meaning="BACE-Pipe with no more stages than the job names.", growth=0.0),
     HorizonPolicy(
         "horizon",
         "Every option of every job scored in seconds; running jobs are resized, moved and paused where it pays.",
@@ -161,6 +170,12 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({**MAIN, **STUDIES})
 """All of them."""
 
 
+GROWING: tuple[str, ...] = tuple(
+    name for name, policy in POLICIES.items() if not isinstance(policy, HorizonPolicy) and name != "bace-k0"
+)
+"""Those of which a study may bound how far K grows."""
+
+
 def plans_by_limits(policy: str) -> bool:
     """Whether the policy of that name plans by deadlines, budgets and how long jobs may wait."""
     return isinstance(POLICIES[policy], HorizonPolicy)
@@ -169,10 +184,11 @@ def plans_by_limits(policy: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
     """Which policy decides. `strict`: behind the first job that must wait, nobody starts (no backfill). `objective`
-    is for the policies that weigh time against cost; the others have no such choice. `variant`, where not empty, is
-    the name of a horizon without one of its mechanisms.
+    is for the policies that weigh time against cost. The others have `growth`, which a study turns: how far the cap of
+    K goes from the stages that a job names (0) to K* (1). `variant`, where not empty, is the name of a horizon without
+    one of its mechanisms.
 
-    Raises InvalidValueError for a name that no policy, or a variant that no horizon has.
+    Raises InvalidValueError for a name that no policy, a variant that no horizon, or a growth that the policy has not.
     """
 
     name: str = "bace"
@@ -180,21 +196,36 @@ class PolicyConfig:
     seed: int = 0
     objective: Objective = field(default_factory=Objective)
     variant: str = ""
+    growth: float = 1.0
 
     def __post_init__(self) -> None:
         if self.name not in POLICIES:
             raise InvalidValueError("policy", self.name, f"one of {', '.join(POLICIES)}")
+        if not 0.0 <= self.growth <= 1.0:
+            raise InvalidValueError("growth", self.growth, "a number between 0 and 1")
+        if self.growth != 1.0 and self.name not in GROWING:
+            raise InvalidValueError("growth", f"{self.name}: {self.growth:g}", f"of {', '.join(GROWING)}")
         if self.variant and not (self.name == "horizon" and self.variant in VARIANTS):
             raise InvalidValueError(
                 "variant", f"{self.name}:{self.variant}", f"of horizon, one of {', '.join(VARIANTS)}"
             )
 
 
-def decide(snapshot: Snapshot, config: PolicyConfig) -> Plan:
-    """One decision for every waiting job, in the order in which the policy looked at them."""
+def policy_of(config: PolicyConfig) -> Policy:
+    """The policy as it is configured, but for what each decision is told: `strict`, `seed` and `objective`."""
     policy = POLICIES[config.name]
     if isinstance(policy, HorizonPolicy):
-        if config.variant:
-            policy = replace(policy, config=VARIANTS[config.variant])
+        return replace(policy, config=VARIANTS[config.variant]) if config.variant else policy
+    if config.growth == 1.0:
+        return policy
+    if isinstance(policy, QueuePolicy):
+        return replace(policy, growth=config.growth)
+    return replace(policy, verdicts=replace(policy.verdicts, growth=config.growth))
+
+
+def decide(snapshot: Snapshot, config: PolicyConfig) -> Plan:
+    """One decision for every waiting job, in the order in which the policy looked at them."""
+    policy = policy_of(config)
+    if isinstance(policy, HorizonPolicy):
         return policy.decide(snapshot, strict=config.strict, seed=config.seed, objective=config.objective)
     return policy.decide(snapshot, strict=config.strict, seed=config.seed)

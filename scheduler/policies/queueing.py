@@ -26,8 +26,9 @@ class QueuePolicy:
 
     `order` sorts the queue, `place` finds a placement on what is free; `could_ever` tells, by the truth of what
     it returns on an empty cluster, whether it ever could. `crosses_regions` is false where a job must stand in
-    one region. `as_named` caps K at the stages that the job names. `mixes_gpu_types`: stages of one job
-    may stand on several. `need_bps` is the least that a cut must get for the policy to join two regions.
+    one region. `growth` is how far the cap of K goes from the stages that the job names (0) to K* (1).
+    `mixes_gpu_types`: stages of one job may stand on several. `need_bps` is the least that a cut must get for the
+    policy to join two regions.
     """
 
     name: str
@@ -36,7 +37,7 @@ class QueuePolicy:
     place: Place
     could_ever: Callable[[Demand, World], object]
     crosses_regions: bool
-    as_named: bool = False
+    growth: float = 1.0
     mixes_gpu_types: bool = False
     need_bps: NeedBps = to_keep_up
     replans: bool = False
@@ -75,7 +76,7 @@ class QueueRound:
         """The beginning of a round: what is free, what everybody asks for, and who comes first."""
         residual = Residual.of(snapshot)
         demands = Demands(residual.topology)
-        asking = [(job, demands.of(job, as_named=policy.as_named)) for job in snapshot.waiting]
+        asking = [(job, demands.of(job, growth=policy.growth)) for job in snapshot.waiting]
         queue = policy.order(asking, residual.congestion())
         world = World.of(snapshot, residual, seed)
         before = world.with_residual(residual.clone())
@@ -165,7 +166,7 @@ class QueueRound:
         if not job.avoid_regions:
             return demand
         calm = replace(job, avoid_regions=frozenset())
-        return Demands(self.world.residual.topology).of(calm, as_named=self.policy.as_named)
+        return Demands(self.world.residual.topology).of(calm, growth=self.policy.growth)
 
     def _could_before(self, demand: Demand) -> bool:
         """Whether the job would have found a place before anybody started in this round."""

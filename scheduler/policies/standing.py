@@ -90,7 +90,7 @@ class StandingQueue:
         job_id = job.spec.job_id
         if job_id in self._known:
             self._forget(job_id)
-        demand = self._demands.of(job, as_named=self._policy.as_named)
+        demand = self._demands.of(job, growth=self._policy.growth)
         never = self._round.never(job, demand)
         if never:
             self._rejects.append(Reject(job_id, never))

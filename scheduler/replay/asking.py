@@ -63,7 +63,7 @@ class Asker(Protocol):
 
 def asker_of(config: PolicyConfig, view: View, price_times_s: Sequence[float]) -> Asker:
     """The way in which this policy is asked."""
-    policy = policies.POLICIES[config.name]
+    policy = policies.policy_of(config)
     if isinstance(policy, QueuePolicy) and not config.strict:
         return _AskStanding(policy, config, view, price_times_s)
     return _AskWhole(config, view)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -22,28 +22,30 @@ Work = Callable[[Task, Callable[[News], None]], Result]
 
 def spread_over_processes(
     prepare: Callable[[], Work[Task, News, Result]],
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     processes: int,
     watch: Callable[[Task, News], None],
     lost: Callable[[Task, int | None], Result],
 ) -> Iterator[tuple[Task, Result]]:
     """(task, result) of every task, in the order in which they are done; each process does one at a time.
 
+    A task is taken from `tasks` when a process is free for it: an iterator that ends lets what is in work be done.
+
     `prepare` runs once in each process and answers what does the tasks there; it, the tasks and the results cross
     process boundaries. Where a process ends by itself, `lost` is called with its task and exit code: it raises, or
     answers a result, and another process goes on. Closing the iterator, or an error, ends all processes.
     """
-    todo = deque(tasks)
+    todo = iter(tasks)
     doing: dict[Connection, Task] = {}
 
     with _Crew(prepare) as crew:
 
-        def begin(connection: Connection) -> None:
-            doing[connection] = todo.popleft()
-            crew.tell(connection, doing[connection])
+        def begin(connection: Connection, task: Task) -> None:
+            doing[connection] = task
+            crew.tell(connection, task)
 
-        for _ in range(min(processes, len(tasks))):
-            begin(crew.hire())
+        for first in islice(todo, processes):
+            begin(crew.hire(), first)
         while doing:
             for ready in wait(list(doing)):
                 assert isinstance(ready, Connection)  # noqa: S101 - only connections are waited for
@@ -53,8 +55,8 @@ def spread_over_processes(
                     continue
                 task = doing.pop(ready)
                 result = lost(task, crew.bury(ready)) if message is None else message.content
-                if todo:
-                    begin(crew.hire() if message is None else ready)
+                for following in islice(todo, 1):
+                    begin(crew.hire() if message is None else ready, following)
                 yield task, result
 
 

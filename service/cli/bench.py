@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +60,12 @@ def bench(
     fraction: Annotated[
         float, typer.Option("--fraction", help="An even part of the draws of all cells, such as 0.1.")
     ] = 1.0,
+    budget_minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-minutes", min=0.0, help="Begin no run after so many minutes.", show_default="none"
+        ),
+    ] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; by default one a core.")
     ] = None,
@@ -74,7 +82,8 @@ def bench(
 ) -> None:
     """Run policies over the grids of the benchmark, and report how they compare.
 
-    Runs that are in OUT already are not run again. Ctrl-C loses the runs in work and nothing else.
+    Runs that are in OUT already are not run again. The first draws of all cells come first, so that a study may end at
+    any time. Ctrl-C loses the runs in work and nothing else; --budget-minutes waits for them.
     """
     if data is None or not data.is_dir():
         raise CommandError(f"the real data is needed: set {DATA}, or give --data", Exit.USAGE)
@@ -86,15 +95,27 @@ def bench(
         runs = selection.runs()
         with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:
             spread = _over_ray(processes) if ray else OverProcesses(processes or os.cpu_count() or 1)
-            rows = run_study(runs, Sources(data), results, spread, watch)
+            rows = run_study(runs, Sources(data), results, spread, watch, _clock(budget_minutes))
     except SchedulerError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     write_report(rows, out)
     failed = sum(row.error is not None for row in rows)
-    document = {"runs": len(rows), "failed": failed, "report": str(out / REPORT), "groups": digest_of(rows)}
+    document = {
+        "runs": len(rows),
+        "left": len(runs) - len(rows),
+        "failed": failed,
+        "report": str(out / REPORT),
+        "groups": digest_of(rows),
+    }
     emit(document, output, _tables)
     if failed:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _clock(minutes: float | None) -> Callable[[], bool]:
+    """Says yes for so long from now on; without minutes always."""
+    end_s = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
+    return lambda: time.monotonic() < end_s
 
 
 def _over_ray(cores: int | None) -> Spread:
@@ -121,7 +142,8 @@ def _tables(document: dict[str, Any]) -> Iterator[RenderableType]:
         yield table(
             ["policy", *(f">{_title(figure)}" for figure in HEADLINES), ">worse cells"], _filled(rows)
         )
-    yield f"\n{document['runs']} runs, {document['failed']} failed. Report: {document['report']}"
+    left = f", {document['left']} left" if document["left"] else ""
+    yield f"\n{document['runs']} runs, {document['failed']} failed{left}. Report: {document['report']}"
 
 
 def _filled(rows: list[list[str]]) -> list[list[str]]:

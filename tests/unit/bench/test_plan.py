@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.bench.entries import BOUNDS, entries_of, entry_of
+from scheduler.bench.entries import BOUNDS, all_entries, entries_of, entry_of
 from scheduler.bench.paper import PaperCell
 from scheduler.bench.plan import GRIDS, Run, Selection
 from scheduler.bench.worlds import USUAL, Split
@@ -46,21 +46,45 @@ def test_a_tenth_takes_a_tenth_of_every_grid_and_not_always_the_same_draw() -> N
     assert {run.key for run in tenth} < {run.key for run in whole}
 
 
-def test_policies_of_a_world_come_together_and_first_draws_first() -> None:
+def test_policies_of_a_world_come_together_and_every_cell_has_a_draw_before_any_has_two() -> None:
     runs = Selection(grids=("W",), entries=entries_of(["fifo", "bace"])).runs()
     assert [run.entry.label for run in runs[:4]] == ["fifo", "bace", "fifo", "bace"]
-    assert runs[0].cell == runs[1].cell
-    draws = [run.draw for run in runs]
-    assert draws == sorted(draws)
+    assert (runs[0].cell, runs[0].draw) == (runs[1].cell, runs[1].draw)
+    usual = [run.cell.name for run in runs if run.cell.conduct == USUAL and run.entry.label == "bace"]
+    cells = len(set(usual))
+    assert all(len(set(usual[turn * cells : (turn + 1) * cells])) == cells for turn in range(10))
     assert max(run.draw for run in Selection(grids=("W",), draws=3).runs()) == 2
 
 
+def test_a_study_that_is_stopped_early_has_something_of_every_grid() -> None:
+    runs = Selection(split=Split.HELD_OUT).runs()
+    first = [run for run in runs if run.cell.conduct == USUAL and run.entry.label == "horizon"]
+    cells = Counter(cell.grid for cell in {run.cell for run in first})
+    begun = Counter(run.cell.grid for run in first[: cells.total() // 2])
+    assert begun == {grid: pytest.approx(count / 2, abs=2) for grid, count in cells.items()}
+    assert len({run.draw for run in first[: cells.total()] if run.cell.grid == "P"}) == 10
+
+
+def test_usual_conduct_and_policies_as_they_are_come_first() -> None:
+    runs = Selection(grids=("W",)).runs()
+    first_turn = 18 * len([entry for entry in all_entries() if entry.rank == 1])
+    assert {run.entry.rank for run in runs[:first_turn]} == {1}
+    assert {run.cell.conduct for run in runs[:first_turn]} == {USUAL}
+    assert {run.entry.rank for run in runs} == {1, 2, 3}
+    assert entry_of("marginal").rank == 2
+    assert entry_of("bace-no-path").rank == 1
+
+
 def test_knobs_and_bounds_are_for_the_usual_conduct() -> None:
-    for run in Selection(grids=("P",)).runs():
+    turned = Counter[str]()
+    for run in Selection(grids=("P", "O", "S")).runs():
         if run.cell.conduct != USUAL:
             assert run.entry != BOUNDS
-        if run.cell.conduct != USUAL or run.draw > 4:
-            assert run.entry.label == run.entry.family
+        if run.cell.conduct != USUAL or run.cell.grid != "P":
+            assert not run.entry.is_turned
+        if run.entry.label == "bace@0.5":
+            turned[run.cell.name] += 1
+    assert set(turned.values()) == {5}
 
 
 def test_cells_are_picked_by_a_pattern() -> None:
@@ -76,6 +100,10 @@ def test_a_label_names_a_policy_and_its_knob() -> None:
     assert entry.config.objective.weight_jct == 0.25
     assert entry_of("horizon@.250").label == "horizon@0.25"
     assert entry_of("bace").settings == ""
+    capped = entry_of("bace@0.5")
+    assert capped.config is not None
+    assert (capped.family, capped.config.growth) == ("bace", 0.5)
+    assert capped.settings == "growth=0.5"
     assert entry.settings
 
 
@@ -90,7 +118,16 @@ def test_a_label_may_name_a_horizon_without_a_mechanism() -> None:
 
 @pytest.mark.parametrize(
     "label",
-    ["best", "bace@0.5", "horizon@", "horizon@2", "horizon@fast", "horizon:no-luck", "bace:no-ejection"],
+    [
+        "best",
+        "bace-k0@0.5",
+        "bace@2",
+        "horizon@",
+        "horizon@2",
+        "horizon@fast",
+        "horizon:no-luck",
+        "bace:no-ejection",
+    ],
 )
 def test_what_is_no_label_is_refused(label: str) -> None:
     with pytest.raises(InvalidValueError):

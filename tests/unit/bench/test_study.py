@@ -65,6 +65,17 @@ def test_every_run_is_done_once_and_no_process_is_left(
     assert {row.key: row for row in again} == {row.key: row for row in rows}
 
 
+def test_a_study_whose_time_is_over_begins_nothing_and_goes_on_later(
+    study: tuple[Path, tuple[Run, ...], tuple[Row, ...]], sources: Sources, tmp_path: Path
+) -> None:
+    _, runs, _ = study
+    results, answers = Results(tmp_path), iter((True, False))
+    few = run_study(runs, sources, results, OverProcesses(1), lambda row: None, lambda: next(answers))
+    assert len(few) == 1
+    assert few[0].key == runs[0].key
+    assert results.rows == few
+
+
 def test_processes_change_no_figure(
     study: tuple[Path, tuple[Run, ...], tuple[Row, ...]], sources: Sources
 ) -> None:

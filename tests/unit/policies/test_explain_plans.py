@@ -109,7 +109,6 @@ class Counting:
 def test_an_explanation_asks_for_a_bounded_number_of_plans(monkeypatch: pytest.MonkeyPatch):
     counting = Counting()
     monkeypatch.setattr(policies, "POLICIES", {**policies.POLICIES, "counting": counting})
-    monkeypatch.setattr("scheduler.explain.POLICIES", policies.POLICIES)
     one = job("r0", stages=(1, 1))
     running = [
         runs(job(f"r{number}", stages=(1, 1)), placed(cluster({"a": 1}), one), steps=number + 1)
@@ -137,7 +136,6 @@ def test_a_plan_that_stops_somebody_is_looked_at_as_if_it_had(monkeypatch: pytes
 
     ejecting = Ejecting()
     monkeypatch.setattr(policies, "POLICIES", {**policies.POLICIES, "counting": ejecting})
-    monkeypatch.setattr("scheduler.explain.POLICIES", policies.POLICIES)
     waiting = [job("first", stages=(2, 2)), job("second", stages=(2, 2))]
     told = explain(snapshot(world, *waiting, running=elastic), PolicyConfig("counting"), "second")
     after = ejecting.asked[1]

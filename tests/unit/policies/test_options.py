@@ -10,12 +10,12 @@ from scheduler.options import Demands, stage_counts, why_filtered
 from tests.worlds import BIG, GPU, SLOW, both_ways, cluster, job, region
 
 
-def demand(waiting, world, *, as_named=False):
-    return Demands(Topology.of(world)).of(waiting, as_named=as_named)
+def demand(waiting, world, *, growth=1.0):
+    return Demands(Topology.of(world)).of(waiting, growth=growth)
 
 
-def most(waiting, world, *, as_named=False) -> int:
-    return demand(waiting, world, as_named=as_named).candidates[0].most
+def most(waiting, world, *, growth=1.0) -> int:
+    return demand(waiting, world, growth=growth).candidates[0].most
 
 
 def test_only_the_smallest_count_of_each_pace_is_an_option():
@@ -88,11 +88,13 @@ def test_slots_are_whole_stages():
     assert most(job(tensor=3), cluster({"a": 8, "b": 8}, both_ways(("a", "b", 1e9)))) == 4
 
 
-def test_as_named_caps_at_the_stages_the_job_names_but_not_below_the_least():
+def test_growth_caps_between_the_stages_the_job_names_and_k_star_but_not_below_the_least():
     world = cluster({"a": 8})
-    assert most(job(named=3), world, as_named=True) == 3
+    assert most(job(named=3), world, growth=0.0) == 3
     assert most(job(named=3), world) == 8
-    assert most(job(named=2, weight_bytes=300), world, as_named=True) == 4
+    assert most(job(named=3, layers=840), world, growth=0.5) == 5
+    assert most(job(named=8), cluster({"a": 4}), growth=0.5) == 4
+    assert most(job(named=2, weight_bytes=300), world, growth=0.0) == 4
 
 
 def test_rules_keep_regions_out_and_say_so():

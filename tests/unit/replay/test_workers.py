@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 
 import pytest
 
@@ -43,6 +44,22 @@ def test_every_task_is_done_and_a_dead_process_is_replaced() -> None:
     assert done == {task: -7 if task == FATAL else 10 * task for task in range(7)}
     assert sorted(heard) == [(task, f"at {task}") for task in range(7) if task != FATAL]
     assert not multiprocessing.active_children()
+
+
+def test_a_task_is_taken_when_a_process_is_free_for_it_and_what_is_in_work_is_done() -> None:
+    taken: list[int] = []
+    tasks = (taken.append(task) or task for task in range(6))  # type: ignore[func-returns-value]
+    done = dict(
+        spread_over_processes(
+            partial(_prepare, 10),
+            takewhile(lambda task: task < 3, tasks),
+            2,
+            lambda task, news: None,
+            _as_code,
+        )
+    )
+    assert done == {0: 0, 1: 10, 2: 20}
+    assert taken == [0, 1, 2, 3]
 
 
 def test_an_error_or_a_closed_iterator_leaves_no_process() -> None:
