@@ -9,17 +9,60 @@ from collections.abc import Hashable
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from scheduler.options import Demand
+from scheduler.options import Candidate, Demand, StageCounts
 
 _MADE: WeakKeyDictionary[Demand, dict[Hashable, Demand]] = WeakKeyDictionary()
 
 
 def in_one_region(demand: Demand) -> Demand:
     """The same, all in one region."""
+    return within_regions(demand, 1)
+
+
+def within_regions(demand: Demand, most: int) -> Demand:
+    """The same, in so many regions at once at most."""
+    if demand.max_regions <= most:
+        return demand
     made = _MADE.setdefault(demand, {})
-    if "one region" not in made:
-        made["one region"] = replace(demand, max_regions=min(1, demand.max_regions))
-    return made["one region"]
+    key = ("within", most)
+    if key not in made:
+        made[key] = replace(demand, max_regions=most)
+    return made[key]
+
+
+def only_in(demand: Demand, regions: frozenset[str]) -> Demand:
+    """The same in these regions alone; as it is where it could not stand in any of them."""
+    made = _MADE.setdefault(demand, {})
+    key = ("only", regions)
+    if key not in made:
+        candidates = tuple(
+            replace(each, pools=pools)
+            for each in demand.candidates
+            if (pools := tuple(pool for pool in each.pools if pool[0] in regions))
+        )
+        left = tuple(region for region in demand.regions if region in regions)
+        begins = {region: usd for region, usd in demand.begins.items() if region in regions}
+        made[key] = (
+            replace(
+                demand,
+                candidates=candidates,
+                regions=left,
+                begins=begins,
+                max_regions=min(demand.max_regions, len(left)),
+            )
+            if candidates
+            else demand
+        )
+    return made[key]
+
+
+def with_stages(demand: Demand, stages: int) -> Demand:
+    """The same with just so many stages: the nearest number worth having that is no more, or the least of all."""
+    made = _MADE.setdefault(demand, {})
+    key = ("stages", stages)
+    if key not in made:
+        made[key] = replace(demand, candidates=tuple(_with_one(each, stages) for each in demand.candidates))
+    return made[key]
 
 
 def at_most(demand: Demand, gpu_type: str, stages: int, regions: frozenset[str] | None = None) -> Demand:
@@ -40,3 +83,11 @@ def at_most(demand: Demand, gpu_type: str, stages: int, regions: frozenset[str] 
             ),
         )
     return made[key]
+
+
+def _with_one(candidate: Candidate, stages: int) -> Candidate:
+    counts = candidate.stage_counts
+    at = max(0, min(candidate.cap, counts.index(stages)))
+    one = slice(at, at + 1)
+    alone = StageCounts(counts.gpu_types, counts.counts[one], counts.pace_s[one], counts.need_bps[one])
+    return replace(candidate, stage_counts=alone, cap=0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.config import HorizonConfig, StageChoice
 
 VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
     {
@@ -21,6 +21,13 @@ VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
         "no-pressure": HorizonConfig(idle_part=1.0),
         "no-reservation": HorizonConfig(patience_s=math.inf),
         "no-limit": HorizonConfig(most_slower=math.inf, most_slower_egress=math.inf),
+        "no-forecast": HorizonConfig(forecasts=False),
+        "no-migration": HorizonConfig(migrates=False),
+        "no-chains": HorizonConfig(most_regions=1),
+        "one-cut": HorizonConfig(most_regions=2),
+        "named-stages": HorizonConfig(stages=StageChoice.NAMED),
+        "most-stages": HorizonConfig(stages=StageChoice.MOST),
+        "fifo-order": HorizonConfig(shortest_first=False),
     }
 )
 """Configurations of horizon by name, each with one mechanism off."""

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StageChoice(StrEnum):
+    """Which numbers of stages a job may be given."""
+
+    ANY = "any"
+    """All that are worth having, from the least that fits to K*."""
+    NAMED = "named"
+    """The number that the job names."""
+    MOST = "most"
+    """As many as there is room for, up to K*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,8 @@ class HorizonConfig:
     """What the egress of one cut costs a job is worth at most this part of its shortest time."""
     estimate_sigma: float = 0.5
     """How far declared steps are from the truth: σ of the logarithm of their ratio."""
+    shortest_first: bool = True
+    """Of one priority the shortest expected run starts first; else whoever came first."""
     aging: float = 0.1
     """Seconds by which a second of waiting makes a job count as shorter."""
     patience_s: float = 1800.0
@@ -36,6 +50,13 @@ class HorizonConfig:
     ended when it begins."""
     crowding: float = 1.0
     """How much a held GPU-second is thought to take from the others, of (other jobs) / (GPUs)."""
+    forecasts: bool = True
+    """Prices to come are forecast; else those of now are taken to go on."""
+    stages: StageChoice = StageChoice.ANY
+    most_regions: int | None = None
+    """Regions that a job may stand in at once; None leaves it to the job."""
+    migrates: bool = True
+    """Jobs that have run may go on in other regions than those where their state lies."""
     resizes: bool = True
     """Running jobs may change their stages and regions."""
     ejects: bool = True

@@ -100,6 +100,11 @@ class Prices:
         """The mean over all regions and the coming days."""
         return max(0.0, float(self.steps[:, -1].mean())) if self.steps.size else 0.0
 
+    def as_now(self) -> Prices:
+        """The same where the prices of now go on."""
+        steps = np.repeat(self.steps[:, :1], self.steps.shape[1], axis=1)
+        return replace(self, steps=steps, sums=_sums(steps), lowest=float(steps.min(initial=np.inf)))
+
     def at_least(self, floor: float) -> Prices:
         """The same where no price is lower."""
         steps = np.maximum(self.steps, floor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -46,6 +46,18 @@ class Ladder:
         """What a cut needs so as not to set the pace of a rung."""
         counts = self.candidate.stage_counts
         return counts.need_bps[counts.index(int(self.stages[rung]))]
+
+    def only(self, rung: int) -> Ladder:
+        """The ladder of one of its rungs."""
+        one = slice(rung, rung + 1)
+        return replace(
+            self,
+            stages=self.stages[one],
+            gpus=self.gpus[one],
+            iteration_s=self.iteration_s[one],
+            draw_kw=self.draw_kw[one],
+            storage_s=self.storage_s[one],
+        )
 
     def storage_of(self, stages: int) -> float:
         """`storage_s` of the rung with so many stages."""

@@ -11,7 +11,7 @@ by the timeline, until nothing that is left looks better.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from scheduler.pipeline.kernel import compiled
 from scheduler.policies import bace
 from scheduler.policies.horizon import chain_kernel
 from scheduler.policies.horizon.board import CHEAPEST, FASTEST, Board
+from scheduler.policies.horizon.config import StageChoice
 from scheduler.policies.horizon.ground import Flags, Floats, Integers
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.policies.horizon.scoring import keeps_limits, least_price, score_of
@@ -93,7 +94,7 @@ def _best(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option
     candidates = [
         candidate
         for ladder in ladders_of(work.demand, board.cluster)
-        for candidate in _Search(origin, board, ladder).candidates(below_s)
+        for candidate in _candidates(origin, board, ladder, below_s)
     ]
     best: Option | None = None
     for candidate in sorted(candidates, key=lambda each: each.score_s)[:_MOST_BUILT]:
@@ -156,6 +157,18 @@ def _seated(origin: _Origin, board: Board, evaluation: Evaluation) -> Option | N
     if not keeps_limits(work, seat, board):
         return None
     return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)
+
+
+def _candidates(origin: _Origin, board: Board, ladder: Ladder, below_s: float) -> Iterable[_Candidate]:
+    """What a ladder offers below a score; where it is to be as many stages as there is room for, its highest rung that
+    has room alone."""
+    if board.config.stages is not StageChoice.MOST:
+        return _Search(origin, board, ladder).candidates(below_s)
+    for rung in reversed(range(ladder.stages.size)):
+        found = list(_Search(origin, board, ladder.only(rung)).candidates(math.inf))
+        if found:
+            return [each for each in found if each.score_s < below_s]
+    return ()
 
 
 class _Search:

@@ -17,11 +17,13 @@ from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.limits import bind
+from scheduler.policies.horizon.narrowing import as_configured
 from scheduler.policies.horizon.portfolio import best_way, cheapest_way, elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.world import World
+from scheduler.restart import state_of
 from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
 
 _HAIR: Final = 0.002
@@ -76,7 +78,9 @@ class HorizonPolicy:
         seats: dict[str, Seat] = {}
         refused: list[Decision] = []
         for job in sorted(snapshot.waiting, key=lambda each: each.spec.job_id):
-            work = waiting_work(job, demands.of(job), sigma)
+            named = job.spec.parallelism.named_stages
+            demand = as_configured(demands.of(job), named, job.state, config)
+            work = waiting_work(job, demand, sigma)
             refusal = rejected(job.spec.job_id, job, work, round_)
             if refusal is not None:
                 refused.append(refusal)
@@ -85,10 +89,13 @@ class HorizonPolicy:
         for running in sorted(snapshot.running, key=lambda each: each.spec.job_id):
             if running.stopping or not _stands_on(running, snapshot.cluster):
                 continue  # what runs outside the cluster that is planned on stays as it is
-            work = running_work(running, _demand_of(running, demands), snapshot.cluster, sigma)
+            demand = _demand_of(running, demands, config)
+            work = running_work(running, demand, snapshot.cluster, sigma)
             if work.seat is not None:
                 works[work.job_id], seats[work.job_id] = work, work.seat
         prices = Prices.of(snapshot, residual.topology)
+        if not config.forecasts:
+            prices = prices.as_now()
         network = Network.of(residual.topology)
         kinds = [(work.demand, work.steps) for work in works.values()]
         kinds += [(demands.of(WaitingJob(spec, 1)), float(spec.training.steps)) for spec in snapshot.recent]
@@ -125,7 +132,10 @@ def _stands_on(running: RunningJob, cluster: Cluster) -> bool:
     )
 
 
-def _demand_of(running: RunningJob, demands: Demands) -> Demand:
+def _demand_of(running: RunningJob, demands: Demands, config: HorizonConfig) -> Demand:
     """What the running job would ask for if it had to start again."""
-    kept = running.allocation.placement.stages if running.spec.elasticity is not Elasticity.RESIZE else None
-    return demands.of(WaitingJob(running.spec, 1, stages=kept, avoid_regions=running.avoid_regions))
+    spec, placement = running.spec, running.allocation.placement
+    kept = placement.stages if spec.elasticity is not Elasticity.RESIZE else None
+    demand = demands.of(WaitingJob(spec, 1, stages=kept, avoid_regions=running.avoid_regions))
+    named = spec.parallelism.named_stages
+    return as_configured(demand, named, state_of(spec, placement), config)

@@ -33,7 +33,9 @@ def in_turn(ordered: Iterable[Work], board: Board) -> Iterator[Work]:
 
 def rank_s(work: Work, board: Board) -> float:
     """What a waiting job is ordered by: its run time alone, less `aging` for every second it has waited; or what it has
-    to spare until its deadline, where that is less."""
+    to spare until its deadline, where that is less. The same for all where the shortest does not come first."""
+    if not board.config.shortest_first:
+        return 0.0
     return min(alone_s(work) - board.config.aging * waited_s(work, board), spare_s(work, board.now_s))
 
 
