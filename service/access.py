@@ -1,10 +1,12 @@
-"""Who calls: a token's role and project, and what follows from them."""
+"""Who calls: an account's roles, the one that its token carries, and what follows from them."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from service.db.scope import EVERYTHING, Scope
 from service.db.tables import SHARED_PROJECT
@@ -12,12 +14,56 @@ from service.lifecycle import Moment
 
 
 class Role(StrEnum):
-    """What a token is for. Which route is open to which role is said by `service/api/access.py`."""
+    """What may be done. Which route is open to which role is said by `service/api/access.py`."""
 
     ADMIN = "admin"
+    PROJECT_ADMIN = "project-admin"
     SUBMITTER = "submitter"
     VIEWER = "viewer"
     AGENT = "agent"
+
+
+class AccountKind(StrEnum):
+    """A person, or a program."""
+
+    USER = "user"
+    SERVICE = "service"
+
+
+_RANK: Mapping[Role, int] = MappingProxyType(
+    {Role.VIEWER: 1, Role.SUBMITTER: 2, Role.PROJECT_ADMIN: 3, Role.ADMIN: 4}
+)
+_PLATFORM = frozenset({Role.ADMIN, Role.AGENT, Role.VIEWER})
+"""Roles that can be held in all projects at once."""
+_IN_PROJECT = frozenset({Role.PROJECT_ADMIN, Role.SUBMITTER, Role.VIEWER})
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role in a project; `*` is all of them."""
+
+    role: Role
+    project: str
+
+    @property
+    def is_possible(self) -> bool:
+        """Administrators and agents stand above projects, project administrators and submitters in one."""
+        return self.role in (_PLATFORM if self.project == SHARED_PROJECT else _IN_PROJECT)
+
+    def covers(self, other: Grant) -> bool:
+        """Whether whoever holds this may do all that the other allows: nobody can give more."""
+        if self.role is Role.ADMIN:
+            return True
+        if self.project not in (SHARED_PROJECT, other.project):
+            return False
+        if Role.AGENT in (self.role, other.role):
+            return self == other
+        return _RANK[self.role] >= _RANK[other.role]
+
+
+def any_covers(held: Iterable[Grant], wanted: Grant) -> bool:
+    """Whether one of several grants is enough."""
+    return any(grant.covers(wanted) for grant in held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +75,14 @@ class Principal:
     role: Role
     project: str
     sha256: str
+    """Of the secret that was shown: during the overlap of a rotation a token has two."""
+    account_id: str
+    account: str
+
+    @property
+    def grant(self) -> Grant:
+        """What its token allows."""
+        return Grant(self.role, self.project)
 
     @property
     def scope(self) -> Scope:

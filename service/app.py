@@ -14,9 +14,23 @@ from service import web
 from service.api import problems
 from service.api.access import authorise
 from service.api.middleware import BodyLimit, RequestScope
-from service.api.routes import access, agents, health, history, jobs, links, nodes, plans, prices, regions
+from service.api.routes import (
+    access,
+    accounts,
+    agents,
+    health,
+    history,
+    jobs,
+    links,
+    nodes,
+    plans,
+    prices,
+    projects,
+    regions,
+)
+from service.authentication import Authenticator
+from service.bookkeeping import Bookkeeping
 from service.services import Services
-from service.tokens import Authenticator
 
 VERSION = "0.1.0"
 Background = Callable[[], Awaitable[None]]
@@ -26,20 +40,25 @@ _log = structlog.get_logger("app")
 
 def create_app(services: Services, background: Background | None = None) -> FastAPI:
     """The whole API over `services`. `background` is started with the application and cancelled at its end."""
+    authenticator = Authenticator(services)
+    books = Bookkeeping(services, authenticator)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if background is None:
             yield
             return
-        task = asyncio.ensure_future(background())
-        task.add_done_callback(_stop_without_it)
+        tasks = [asyncio.ensure_future(background()), asyncio.ensure_future(books.run())]
+        for task in tasks:
+            task.add_done_callback(_stop_without_it)
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            await books.write()
 
     app = FastAPI(
         title="bacepipe",
@@ -53,9 +72,22 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         redirect_slashes=False,
     )
     app.state.services = services
-    app.state.authenticator = Authenticator(services)
+    app.state.authenticator = authenticator
     problems.install(app)
-    for resource in (jobs, plans, nodes, regions, links, prices, access, history, agents, health):
+    for resource in (
+        jobs,
+        plans,
+        nodes,
+        regions,
+        links,
+        prices,
+        projects,
+        accounts,
+        access,
+        history,
+        agents,
+        health,
+    ):
         app.include_router(resource.router)
     web.mount(app)
     app.add_middleware(BodyLimit)

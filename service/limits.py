@@ -28,3 +28,11 @@ STREAM_POLL_S = 5.0
 """A stream looks at least so often, should a wake-up be lost, and checks its token anew."""
 TOKEN_CACHE_S = 2.0
 """For so long another replica may still honour a token that was just revoked."""
+TOKENS_KNOWN = 10_000
+"""Tokens that a replica remembers, the last used."""
+LAST_USED_GRAIN_S = 300.0
+"""When a token was used last is stored this coarsely."""
+BOOKKEEPING_S = 5.0
+"""What is noted beside the requests is stored so often."""
+MAX_TOKEN_OVERLAP_S = 30 * 86_400.0
+"""For so long at most the secret before a rotation stays valid."""

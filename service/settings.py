@@ -34,6 +34,11 @@ class Settings(BaseSettings):
     """Something in front of this server speaks TLS: without that it listens on loopback only."""
     db_threads: Annotated[int, Field(ge=1, le=64)] = 4
 
+    token_lifetime_s: Positive = 90 * 86_400.0
+    """Of a user's token for which nothing else was asked."""
+    service_token_lifetime_s: Positive = 365 * 86_400.0
+    """Of a service account's."""
+
     policy: str = "bace"
     strict: bool = False
     seed: int = 0

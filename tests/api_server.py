@@ -11,10 +11,11 @@ from sqlalchemy.orm import Session
 
 from service import tokens
 from service.access import Role
+from service.authentication import Authenticator
 from service.db.engine import make_engine
 from service.db.tables import Base
-from service.tokens import Authenticator, TokenRequest
-from tests.control_world import World
+from service.tokens import TokenRequest
+from tests.control_world import ADMIN, World
 
 
 @dataclass
@@ -53,6 +54,7 @@ TOKENS = {
     "agent": TokenRequest("agent", Role.AGENT),
     "nlp": TokenRequest("nlp", Role.SUBMITTER, "nlp"),
     "vision": TokenRequest("vision", Role.SUBMITTER, "vision"),
+    "nlp-admin": TokenRequest("nlp admin", Role.PROJECT_ADMIN, "nlp"),
     "nlp-viewer": TokenRequest("nlp viewer", Role.VIEWER, "nlp"),
     "viewer": TokenRequest("viewer", Role.VIEWER),
 }
@@ -63,7 +65,7 @@ async def start_server(app: FastAPI) -> Server:
     world = World(make_engine("sqlite://"))
     await world.start()
     texts = {
-        name: (await tokens.create(world.services, "test", request)).text for name, request in TOKENS.items()
+        name: (await tokens.create(world.services, ADMIN, request)).text for name, request in TOKENS.items()
     }
     server = Server(app, world, texts)
     server.stand()

@@ -29,6 +29,7 @@ from agents.protocol import (
 from scheduler.snapshot import Snapshot
 from service import agents_link, jobs
 from service.access import Principal, Role
+from service.accounts import make_administrator
 from service.adapters.compute import InlineCompute
 from service.adapters.database import InlineDb
 from service.adapters.local_bus import LocalBus
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 START_S = 1_800_000_000.0
 TOKEN = "token-agents"
-ADMIN = Principal(token_id="token-admin", name="admin", role=Role.ADMIN, project="*", sha256="0" * 64)
+ADMIN = Principal("token-admin", "admin", Role.ADMIN, "*", "0" * 64, "account-admin", "admin")
 ENDED = (ProcessState.EXITED, ProcessState.STOPPED, ProcessState.FAILED_TO_START)
 
 
@@ -140,14 +141,27 @@ class World:
     async def start(self) -> None:
         """Tables, the agents' token, and a leader."""
         make_tables(self.engine)
-        await self.run(
-            lambda session: access.add_token(
+        now_s = self.clock.now()
+
+        def work(session: Session) -> None:
+            make_administrator(session, ADMIN.account_id, now_s, "test")
+            access.add_token(
                 session,
                 TokenRecord(
-                    TOKEN, "*", "agents", "agent", "bace_test", "1" * 64, self.clock.now(), None, None
+                    TOKEN,
+                    ADMIN.account_id,
+                    "*",
+                    "agents",
+                    "agent",
+                    "bace_test",
+                    "1" * 64,
+                    now_s,
+                    None,
+                    None,
                 ),
             )
-        )
+
+        await self.run(work)
         await self.lead("world")
 
     async def lead(self, holder: str) -> Leadership:

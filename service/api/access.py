@@ -9,13 +9,15 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.access import Principal, Role
+from service.authentication import Authenticator
 from service.errors import ForbiddenError, UnauthenticatedError
 from service.services import Services
-from service.tokens import Authenticator
 
 _ADMIN = frozenset({Role.ADMIN})
-_SUBMIT = frozenset({Role.ADMIN, Role.SUBMITTER})
-_READ = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
+_ADMINS = frozenset({Role.ADMIN, Role.PROJECT_ADMIN})
+"""Of everything, or of the project that the token is for: the use-cases look which."""
+_SUBMIT = _ADMINS | {Role.SUBMITTER}
+_READ = _SUBMIT | {Role.VIEWER}
 _AGENT = frozenset({Role.AGENT})
 
 PUBLIC = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/")})
@@ -53,9 +55,15 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("GET", "/v1/projects"): _READ,
         ("POST", "/v1/projects"): _ADMIN,
         ("PUT", "/v1/projects/{project}"): _ADMIN,
-        ("GET", "/v1/tokens"): _ADMIN,
-        ("POST", "/v1/tokens"): _ADMIN,
-        ("POST", "/v1/tokens/{token_id}/revoke"): _ADMIN,
+        ("GET", "/v1/accounts"): _ADMINS,
+        ("POST", "/v1/accounts"): _ADMINS,
+        ("PUT", "/v1/accounts/{account}/roles/{project}"): _ADMINS,
+        ("POST", "/v1/accounts/{account}/disable"): _ADMINS,
+        ("POST", "/v1/accounts/{account}/enable"): _ADMINS,
+        ("GET", "/v1/tokens"): _ADMINS,
+        ("POST", "/v1/tokens"): _ADMINS,
+        ("POST", "/v1/tokens/{token_id}/rotate"): _READ | _AGENT,
+        ("POST", "/v1/tokens/{token_id}/revoke"): _ADMINS,
         ("GET", "/v1/whoami"): _READ | _AGENT,
         ("GET", "/metrics"): frozenset({Role.ADMIN, Role.VIEWER}),
         ("GET", "/openapi.json"): _READ,

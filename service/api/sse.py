@@ -15,9 +15,9 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from service import limits
 from service.access import Principal
 from service.api.problems import service_problem, trace_id_of
+from service.authentication import Authenticator
 from service.errors import FieldError, InvalidInputError, ServiceError
 from service.services import Services
-from service.tokens import Authenticator
 
 T = TypeVar("T")
 KEEP_ALIVE_S = 15

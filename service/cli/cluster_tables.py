@@ -138,21 +138,40 @@ def prices_table(series: list[Document]) -> Iterator[RenderableType]:
 def tokens_table(tokens: list[Document]) -> Iterator[RenderableType]:
     """The tokens, without their text."""
     yield table(
-        ["ID", "NAME", "ROLE", "PROJECT", "BEGINS", "CREATED", "EXPIRES", "STATE"],
+        ["ID", "ACCOUNT", "NAME", "ROLE", "PROJECT", "BEGINS", "USED", "EXPIRES", "STATE"],
         [
             [
                 token["token_id"],
+                token["account"],
                 token["name"],
                 token["role"],
                 token["project"],
                 token["prefix"] + "…",
-                format_time(token["created_at_s"]),
+                "never" if token["last_used_at_s"] is None else format_time(token["last_used_at_s"]),
                 "never" if token["expires_at_s"] is None else format_time(token["expires_at_s"]),
                 Text("valid", "green") if token["revoked_at_s"] is None else Text("revoked", "dim"),
             ]
             for token in tokens
         ],
         empty="No tokens.",
+    )
+
+
+def accounts_table(accounts: list[Document]) -> Iterator[RenderableType]:
+    """The accounts and their roles."""
+    yield table(
+        ["ACCOUNT", "KIND", "BELONGS TO", "ROLES", "STATE"],
+        [
+            [
+                account["name"],
+                account["kind"],
+                account["project"],
+                ", ".join(f"{held['role']} in {held['project']}" for held in account["roles"]) or "none",
+                Text("active", "green") if account["disabled_at_s"] is None else Text("disabled", "dim"),
+            ]
+            for account in accounts
+        ],
+        empty="No accounts.",
     )
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from service.cli import cluster, doctor, jobs, operate, prices, processes, projects, tokens
+from service.cli import accounts, cluster, doctor, jobs, operate, prices, processes, projects, tokens
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
 from service.cli.output import error_console, printable
@@ -29,6 +29,10 @@ LATE_COMMANDS = {
     "replay": ("service.cli.replay", "Replay a trace or a list of jobs under one or more policies."),
     "compare": ("service.cli.replay", "Compare the results of replays."),
     "bench": ("service.cli.bench", "Run the benchmark of the policies over its grids, and report."),
+    "bench-report": (
+        "service.cli.bench_report",
+        "Report on what a study of the benchmark has come to so far.",
+    ),
 }
 """Commands whose module needs the planner extra: name -> (module, help)."""
 
@@ -106,7 +110,7 @@ def _load(name: str) -> Any:
             raise
         raise lacking(str(error.name), "planner") from None
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name)(getattr(module, name))
+    single.command(name)(getattr(module, name.replace("-", "_")))
     return typer.main.get_command(single)
 
 
@@ -128,6 +132,7 @@ for _name in LATE_COMMANDS:
 doctor.register(app, CARE)
 operate.register(app, RUN, CARE)
 projects.register(app, CARE)
+accounts.register(app, CARE)
 tokens.register(app, CARE)
 
 if __name__ == "__main__":

@@ -7,8 +7,26 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class AccountRecord:
+    account_id: str
+    project: str
+    name: str
+    kind: str
+    created_at_s: float
+    disabled_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRecord:
+    account_id: str
+    project: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     token_id: str
+    account_id: str
     project: str
     name: str
     role: str
@@ -17,6 +35,10 @@ class TokenRecord:
     created_at_s: float
     expires_at_s: float | None
     revoked_at_s: float | None
+    previous_sha256: str | None = None
+    previous_until_s: float | None = None
+    rotated_at_s: float | None = None
+    last_used_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,42 @@ class ProjectRow(Base):
     __table_args__ = (CheckConstraint("share >= 0", name="project_share"),)
 
 
+class AccountRow(Base):
+    """A person or a program. `project` is whose administrators may change it: `*` for the platform's alone."""
+
+    __tablename__ = "accounts"
+    account_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project: Mapped[str] = mapped_column(Name)
+    name: Mapped[str] = mapped_column(Name, unique=True)
+    kind: Mapped[str] = mapped_column(String(8))
+    created_at_s: Mapped[float]
+    disabled_at_s: Mapped[float | None]
+    __table_args__ = (CheckConstraint("kind IN ('user', 'service')", name="account_kind"),)
+
+
+class RoleRow(Base):
+    """What an account may do in a project (`*`: in all of them)."""
+
+    __tablename__ = "roles"
+    account_id: Mapped[str] = mapped_column(ForeignKey("accounts.account_id"), primary_key=True)
+    project: Mapped[str] = mapped_column(Name, primary_key=True, index=True)
+    role: Mapped[str] = mapped_column(String(16))
+    __table_args__ = (
+        CheckConstraint(
+            "(project = '*' AND role IN ('admin', 'viewer', 'agent'))"
+            " OR (project <> '*' AND role IN ('project-admin', 'submitter', 'viewer'))",
+            name="role_in_project",
+        ),
+    )
+
+
 class TokenRow(Base):
-    """A bearer token. Only its SHA-256 is here; `prefix` is shown in lists."""
+    """A bearer token of an account, for one of its roles or less. Only SHA-256 of secrets are here; `prefix` is shown
+    in lists. A rotation leaves the secret before valid until `previous_until_s`."""
 
     __tablename__ = "tokens"
     token_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    account_id: Mapped[str] = mapped_column(ForeignKey("accounts.account_id"), index=True)
     project: Mapped[str] = mapped_column(Name)
     name: Mapped[str] = mapped_column(Name)
     role: Mapped[str] = mapped_column(String(16))
@@ -61,8 +92,15 @@ class TokenRow(Base):
     created_at_s: Mapped[float]
     expires_at_s: Mapped[float | None]
     revoked_at_s: Mapped[float | None]
+    previous_sha256: Mapped[str | None] = mapped_column(String(64), unique=True)
+    previous_until_s: Mapped[float | None]
+    rotated_at_s: Mapped[float | None]
+    last_used_at_s: Mapped[float | None]
+    """To a few minutes: it is not written with every request."""
     __table_args__ = (
-        CheckConstraint("role IN ('admin', 'submitter', 'viewer', 'agent')", name="token_role"),
+        CheckConstraint(
+            "role IN ('admin', 'project-admin', 'submitter', 'viewer', 'agent')", name="token_role"
+        ),
     )
 
 

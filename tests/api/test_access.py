@@ -18,7 +18,13 @@ from tests.api_server import Server
 from tests.control_world import job_document
 
 NOBODY = "nobody"
-TOKEN_OF = {Role.ADMIN: "admin", Role.SUBMITTER: "nlp", Role.VIEWER: "viewer", Role.AGENT: "agent"}
+TOKEN_OF = {
+    Role.ADMIN: "admin",
+    Role.PROJECT_ADMIN: "nlp-admin",
+    Role.SUBMITTER: "nlp",
+    Role.VIEWER: "viewer",
+    Role.AGENT: "agent",
+}
 OPEN_ENDED = ("/v1/events",)
 
 

@@ -14,7 +14,7 @@ from service.db.engine import make_engine
 from service.tokens import create
 from tests.api_server import TOKENS, Server
 from tests.control_script import WIDE, Scripted, move_to, runs, start_at, trains_to
-from tests.control_world import World, job_document
+from tests.control_world import ADMIN, World, job_document
 
 WHY = "a shorter job needs its place"
 
@@ -32,7 +32,7 @@ async def played(app: FastAPI, script: Scripted) -> AsyncIterator[Server]:
     always = {"replan_debounce_s": 1e-4, "replan_interval_s": 1e-4}
     world = World(make_engine("sqlite://"), policy=script.name, **always)
     await world.start()
-    tokens = {name: (await create(world.services, "test", request)).text for name, request in TOKENS.items()}
+    tokens = {name: (await create(world.services, ADMIN, request)).text for name, request in TOKENS.items()}
     server = Server(app, world, tokens)
     server.stand()
     yield server

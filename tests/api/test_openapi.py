@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from service.api.schemas import (
     access,
+    accounts,
     base,
     cluster,
     events,
@@ -17,10 +18,24 @@ from service.api.schemas import (
     plans,
     prices,
     problems,
+    projects,
     reasons,
 )
 
-MODULES = (access, cluster, events, health, jobs, placements, plans, prices, problems, reasons)
+MODULES = (
+    access,
+    accounts,
+    cluster,
+    events,
+    health,
+    jobs,
+    placements,
+    plans,
+    prices,
+    problems,
+    projects,
+    reasons,
+)
 MODELS = [
     model
     for module in MODULES

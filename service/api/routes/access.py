@@ -1,4 +1,4 @@
-"""`/v1/tokens`, `/v1/projects`, `/v1/whoami`."""
+"""`/v1/tokens`, `/v1/whoami`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from service import projects, tokens
+from service import tokens
 from service.access import Role
 from service.api.access import Caller, Injected, Tokens
 from service.api.answers import REFUSALS
-from service.api.schemas.access import (
-    CreateProject,
-    CreateToken,
-    NewToken,
-    Project,
-    PutProject,
-    Token,
-    WhoAmI,
-)
+from service.api.schemas.access import CreateToken, NewToken, RotateToken, Token, WhoAmI
 from service.api.schemas.base import Page, flat
 from service.api.strict_json import StrictRoute
 from service.tokens import TokenRequest
 
-ProjectPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+TokenPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute, responses=REFUSALS)
 
@@ -36,46 +28,46 @@ async def who_am_i(principal: Caller) -> WhoAmI:
 
 @router.get("/tokens", response_model=Page[Token])
 async def list_tokens(services: Injected, principal: Caller) -> Page[Token]:
-    """All tokens, revoked ones included, without their text."""
+    """All tokens that the caller may see, revoked ones included, without their text."""
     found = await tokens.list_all(services, principal)
-    return Page(items=[Token.model_validate(token) for token in found])
+    return Page(items=[Token.of(view.record, view.account) for view in found])
 
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(
     services: Injected, principal: Caller, response: Response, body: CreateToken
 ) -> NewToken:
-    """Make a token. Its text is in this answer, and never shown again."""
-    request = TokenRequest(body.name, Role(body.role), body.project, body.expires_in_s)
-    made = await tokens.create(services, principal.token_id, request)
-    response.headers["Cache-Control"] = "no-store"
-    return NewToken.model_validate(flat(made.record, token=made.text))
+    """Make a token of the caller's own account, or of another; for a role that neither lacks. Its text is in this
+    answer, and never shown again."""
+    request = TokenRequest(
+        body.name, Role(body.role), body.project, body.expires_in_s, body.account, body.never_expires
+    )
+    return _new(response, await tokens.create(services, principal, request))
+
+
+@router.post("/tokens/{token_id}/rotate", response_model=NewToken)
+async def rotate_token(
+    services: Injected,
+    principal: Caller,
+    known: Tokens,
+    response: Response,
+    token_id: TokenPath,
+    body: RotateToken,
+) -> NewToken:
+    """Give a token a new secret; the one before stays valid for `overlap_s`. Everybody may rotate their own."""
+    made = await tokens.rotate(
+        services, known, principal, token_id, overlap_s=body.overlap_s, expires_in_s=body.expires_in_s
+    )
+    return _new(response, made)
 
 
 @router.post("/tokens/{token_id}/revoke", response_model=Token)
-async def revoke_token(services: Injected, principal: Caller, known: Tokens, token_id: str) -> Token:
+async def revoke_token(services: Injected, principal: Caller, known: Tokens, token_id: TokenPath) -> Token:
     """End a token, now and for ever; streams that it opened end too."""
-    return Token.model_validate(await tokens.revoke(services, known, principal, token_id))
+    view = await tokens.revoke(services, known, principal, token_id)
+    return Token.of(view.record, view.account)
 
 
-@router.get("/projects", response_model=Page[Project])
-async def list_projects(services: Injected, principal: Caller) -> Page[Project]:
-    """The projects that the caller sees."""
-    found = await projects.list_all(services, principal)
-    return Page(items=[Project.model_validate(view) for view in found])
-
-
-@router.post("/projects", status_code=201, response_model=Project)
-async def create_project(services: Injected, principal: Caller, body: CreateProject) -> Project:
-    """Make a project beforehand; one that is there stays as it is."""
-    return Project.model_validate(await projects.create(services, principal, body.project))
-
-
-@router.put("/projects/{project}", response_model=Project, responses={201: {"model": Project}})
-async def put_project(
-    services: Injected, principal: Caller, response: Response, project: ProjectPath, body: PutProject
-) -> Project:
-    """Give a project its share of the cluster, for policies that keep shares; makes the project if need be."""
-    view, is_new = await projects.put_share(services, principal, project, body.share)
-    response.status_code = 201 if is_new else 200
-    return Project.model_validate(view)
+def _new(response: Response, made: tokens.NewToken) -> NewToken:
+    response.headers["Cache-Control"] = "no-store"
+    return NewToken.model_validate(flat(made.record, account=made.account, token=made.text))

@@ -1,29 +1,31 @@
-"""Tokens and projects."""
+"""Tokens."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from service.api.schemas.base import Answer, Body, Label, ProjectName, body_example, example
+from service import limits
+from service.api.schemas.accounts import AccountName
+from service.api.schemas.base import Answer, Body, Label, ProjectName, body_example, example, flat
+from service.db.records import TokenRecord
 
 TOKEN = {
     "token_id": "token-01kb9wy00000000000000000",
-    "name": "ci",
+    "account": "ci",
+    "name": "nightly runs",
     "role": "submitter",
     "project": "nlp",
     "prefix": "bace_x7Qd",
     "created_at_s": 1764460700.0,
-    "expires_at_s": None,
+    "expires_at_s": 1795996700.0,
     "revoked_at_s": None,
+    "rotated_at_s": None,
+    "previous_until_s": None,
+    "last_used_at_s": 1764460800.0,
 }
-PROJECT = {
-    "project": "nlp",
-    "created_at_s": 1764460700.0,
-    "share": 2.0,
-    "jobs": {"running": 1, "queued": 4},
-}
+Lifetime = Annotated[float, Field(gt=0, le=1e10)]
 
 
 class Token(Answer):
@@ -32,6 +34,8 @@ class Token(Answer):
     model_config = example(TOKEN)
 
     token_id: str
+    account: str
+    """Whose it is."""
     name: str
     role: str
     project: str
@@ -40,10 +44,21 @@ class Token(Answer):
     created_at_s: float
     expires_at_s: float | None
     revoked_at_s: float | None
+    rotated_at_s: float | None
+    """When it was given its present secret, if not when it was made."""
+    previous_until_s: float | None
+    """Until when the secret before is valid too."""
+    last_used_at_s: float | None
+    """To a few minutes."""
+
+    @classmethod
+    def of(cls, record: TokenRecord, account: str) -> Self:
+        """From its row."""
+        return cls.model_validate(flat(record, account=account))
 
 
 class NewToken(Token):
-    """The answer to its creation: the only time that its text is shown."""
+    """The answer to its creation or rotation: the only time that its text is shown."""
 
     model_config = example({**TOKEN, "token": "bace_x7Qd…"})
 
@@ -51,52 +66,50 @@ class NewToken(Token):
 
 
 class CreateToken(Body):
-    """`project` is needed for a submitter, optional for a viewer, and not given for an admin or agent."""
+    """`project` is needed for a submitter or project-admin, optional for a viewer, and not given for an admin or agent.
 
-    model_config = body_example({"name": "ci", "role": "submitter", "project": "nlp"})
+    `account` is whose it will be (none: the caller's own). Without `expires_in_s` it lives as long as the server's
+    settings say; an administrator may ask for one that never expires.
+    """
+
+    model_config = body_example(
+        {"name": "nightly runs", "role": "submitter", "project": "nlp", "account": "ci"}
+    )
 
     name: Label
-    role: Literal["admin", "submitter", "viewer", "agent"]
+    role: Literal["admin", "project-admin", "submitter", "viewer", "agent"]
     project: ProjectName | None = None
-    expires_in_s: Annotated[float, Field(gt=0, le=1e10)] | None = None
+    account: AccountName | None = None
+    expires_in_s: Lifetime | None = None
+    never_expires: bool = False
 
 
-class Project(Answer):
-    """A tenant and how many of its jobs are in which state."""
+class RotateToken(Body):
+    """`overlap_s`: for how long the secret before stays valid. It lives as long again as it was made for, or
+    `expires_in_s`."""
 
-    model_config = example(PROJECT)
+    model_config = body_example({"overlap_s": 3600.0})
 
-    project: str
-    created_at_s: float
-    share: float | None
-    """Its weight against the other projects', for policies that keep shares; null: it has none."""
-    jobs: dict[str, int]
-
-
-class CreateProject(Body):
-    """A submission makes its project by itself; this makes one beforehand."""
-
-    model_config = body_example({"project": "nlp"})
-
-    project: ProjectName
-
-
-class PutProject(Body):
-    """`share` is a weight against other projects, 0 or more; null takes it away."""
-
-    model_config = body_example({"share": 2.0})
-
-    share: Annotated[float, Field(ge=0, le=1e9)] | None
+    overlap_s: Annotated[float, Field(ge=0, le=limits.MAX_TOKEN_OVERLAP_S)] = 3600.0
+    expires_in_s: Lifetime | None = None
 
 
 class WhoAmI(Answer):
     """Who the server takes the caller for."""
 
     model_config = example(
-        {"token_id": TOKEN["token_id"], "name": "ci", "role": "submitter", "project": "nlp"}
+        {
+            "token_id": TOKEN["token_id"],
+            "account": "ci",
+            "name": "nightly runs",
+            "role": "submitter",
+            "project": "nlp",
+        }
     )
 
     token_id: str
+    account: str
     name: str
+    """Of the token."""
     role: str
     project: str

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select, update
+from collections.abc import Collection
+
+from sqlalchemy import func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import IdempotencyRecord, ProjectRecord, TokenRecord
 from service.db.scope import Scope, changed
-from service.db.tables import IdempotencyRow, ProjectRow, TokenRow
+from service.db.tables import AccountRow, IdempotencyRow, ProjectRow, TokenRow
 
 _projects = Reader(ProjectRecord, ProjectRow)
 _tokens = Reader(TokenRecord, TokenRow)
@@ -57,16 +59,51 @@ def token(session: Session, scope: Scope, token_id: str) -> TokenRecord | None:
 
 
 def token_by_hash(session: Session, sha256: str) -> TokenRecord | None:
-    return _tokens.first(session, TokenRow.sha256 == sha256)
+    """The token of which this is the secret, or was before its last rotation."""
+    return _tokens.first(session, or_(TokenRow.sha256 == sha256, TokenRow.previous_sha256 == sha256))
 
 
-def usable_tokens(session: Session, now_s: float) -> int:
-    """Tokens that open anything now."""
-    statement = select(func.count()).where(
-        TokenRow.revoked_at_s.is_(None),
-        func.coalesce(TokenRow.expires_at_s, now_s + 1) > now_s,
+def usable_tokens(session: Session, now_s: float, role: str | None = None) -> int:
+    """Tokens that open anything now; of one role."""
+    statement = (
+        select(func.count())
+        .select_from(TokenRow)
+        .join(AccountRow, AccountRow.account_id == TokenRow.account_id)
+        .where(
+            AccountRow.disabled_at_s.is_(None),
+            TokenRow.revoked_at_s.is_(None),
+            func.coalesce(TokenRow.expires_at_s, now_s + 1) > now_s,
+            true() if role is None else TokenRow.role == role,
+        )
     )
     return session.scalar(statement) or 0
+
+
+def rotate_token(session: Session, before: TokenRecord, after: TokenRecord) -> bool:
+    """Give a token another secret; False if somebody else has done so, or has revoked it."""
+    return changed(
+        session.execute(
+            update(TokenRow)
+            .where(
+                TokenRow.token_id == before.token_id,
+                TokenRow.sha256 == before.sha256,
+                TokenRow.revoked_at_s.is_(None),
+            )
+            .values(
+                sha256=after.sha256,
+                prefix=after.prefix,
+                expires_at_s=after.expires_at_s,
+                previous_sha256=after.previous_sha256,
+                previous_until_s=after.previous_until_s,
+                rotated_at_s=after.rotated_at_s,
+            )
+        )
+    )
+
+
+def were_used(session: Session, token_ids: Collection[str], at_s: float) -> None:
+    """Note when tokens were used last."""
+    session.execute(update(TokenRow).where(TokenRow.token_id.in_(token_ids)).values(last_used_at_s=at_s))
 
 
 def revoke_token(session: Session, token_id: str, now_s: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import event, func, insert, select, text
+from sqlalchemy import event, func, insert, or_, select, text
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -81,6 +81,8 @@ def after(
 ) -> list[EventRecord]:
     """Events with a number above `seq`, oldest first; of one object if it is named."""
     where = [EventRow.seq > seq, scope.with_shared(EventRow.project)]
+    if scope.project is not None:  # what all share is the cluster, not who else may use it
+        where.append(or_(scope.of(EventRow.project), EventRow.object_kind.not_in(("account", "token"))))
     if object_kind is not None:
         where.append(EventRow.object_kind == object_kind)
     if object_id is not None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.db import migrate
 from service.db.engine import make_engine
-from service.db.repositories import access, allocations, leader
+from service.db.repositories import access, accounts, allocations, leader
 from service.db.scope import EVERYTHING
 from service.db.tables import Base
 from service.db.transaction import Mode, transact
@@ -31,6 +31,11 @@ OF_AN_OLDER_VERSION = (
     "INSERT INTO allocations (allocation_id, project, job_id, generation, state, placement, why,"
     " predicted_iteration_s, first_step, master_address, master_port, epoch, created_at_s, version)"
     " VALUES ('alloc-1', 'nlp', 'job-1', 1, 'running', '{}', '', 1.0, 1, '10.0.0.1', 29500, 1, 2.0, 1)",
+    "INSERT INTO tokens (token_id, project, name, role, prefix, sha256, created_at_s)"
+    " VALUES ('token-1', 'nlp', 'ci', 'submitter', 'bace_x', 'aa', 1.0), ('token-2', '*', 'gpus', 'agent', 'bace_y',"
+    " 'bb', 1.0)",
+    "INSERT INTO agents (agent_id, project, token_id, agent_version, reports_stored, clock_offset_s, joined_at_s,"
+    " heartbeat_at_s) VALUES ('agent-1', '*', 'token-2', '0.1.0', 0, 0.0, 1.0, 1.0)",
 )
 
 
@@ -75,9 +80,26 @@ def test_what_an_older_version_stored_is_kept_and_completed(empty: Engine) -> No
     assert [(each.project, each.share) for each in projects] == [("nlp", None)]
     with pytest.raises(IntegrityError), empty.begin() as connection:
         connection.execute(text("UPDATE projects SET share = -1"))
+    tokens, _ = transact(empty, Mode.READ, lambda session: access.tokens(session, EVERYTHING))
+    roles, _ = transact(
+        empty,
+        Mode.READ,
+        lambda session: accounts.roles_of(session, [token.account_id for token in tokens]),
+    )
+    assert {token.token_id: (token.project, token.role) for token in tokens} == {
+        token.token_id: (role.project, role.role) for token in tokens for role in roles[token.account_id]
+    }
+    with pytest.raises(IntegrityError), empty.begin() as connection:
+        connection.execute(text("DELETE FROM tokens WHERE token_id = 'token-2'"))  # an agent is its
+    with empty.begin() as connection:
+        connection.execute(text("UPDATE tokens SET role = 'project-admin' WHERE token_id = 'token-1'"))
     migrate.downgrade(empty, "0001")
     with empty.connect() as connection:
         assert connection.execute(text("SELECT project FROM projects")).all() == [("nlp",)]
+        found = connection.execute(text("SELECT token_id, role FROM tokens ORDER BY token_id")).all()
+        assert [tuple(row) for row in found] == [("token-1", "submitter"), ("token-2", "agent")]
+    migrate.upgrade(empty)
+    assert _difference(empty) == []
 
 
 def test_upgrading_again_changes_nothing(engine: Engine) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from service.api.schemas.access import PROJECT, Project
 from service.api.schemas.jobs import JOB, Job
 from service.api.schemas.placements import ALLOCATION, PROMISED
 from service.api.schemas.plans import DISPLACED, PLAN, DryRun
+from service.api.schemas.projects import PROJECT, Project
 from service.cli.exits import Exit
 from tests.unit.cli.conftest import FakeServer
 

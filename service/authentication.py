@@ -1,0 +1,127 @@
+"""Recognises bearer tokens: of whom they are, whether they still open anything, and when they were used last."""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from service import limits
+from service.access import Grant, Principal, Role, any_covers, sha256_of
+from service.db.records import AccountRecord, TokenRecord
+from service.db.repositories import access, accounts
+from service.errors import UnauthenticatedError
+from service.services import Services
+
+_UNKNOWN = "the bearer token is unknown, expired or revoked, or its account has lost the role that it is for"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A token as it was read at a moment of the monotonic clock."""
+
+    read_at_s: float
+    token: TokenRecord
+    account: AccountRecord
+    is_covered: bool
+    """Whether the account still holds the role that the token carries, or more."""
+
+
+class Authenticator:
+    """Recognises tokens, and remembers for `limits.TOKEN_CACHE_S` which ones are good."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._noted: OrderedDict[str, float] = OrderedDict()
+        self._unwritten: set[str] = set()
+
+    async def recognise(self, text: str) -> Principal:
+        """Raises UnauthenticatedError for a token that opens nothing."""
+        return await self.check(sha256_of(text))
+
+    async def check(self, sha256: str) -> Principal:
+        """The same by the hash: streams ask again and again whether they may go on."""
+        known = await self._look(sha256)
+        now_s = self._services.clock.now()
+        if known is None or not _opens(known, sha256, now_s):
+            raise UnauthenticatedError(_UNKNOWN)
+        token = known.token
+        self._note_use(token, now_s)
+        return Principal(
+            token_id=token.token_id,
+            name=token.name,
+            role=Role(token.role),
+            project=token.project,
+            sha256=sha256,
+            account_id=known.account.account_id,
+            account=known.account.name,
+        )
+
+    def forget_token(self, token: TokenRecord) -> None:
+        """Look into the database again: it was revoked or rotated here."""
+        for sha256 in (token.sha256, token.previous_sha256):
+            if sha256 is not None:
+                self._known.pop(sha256, None)
+
+    def forget_account(self, account_id: str) -> None:
+        """Look into the database again: what the account may do was changed here."""
+        for sha256 in [key for key, known in self._known.items() if known.account.account_id == account_id]:
+            del self._known[sha256]
+
+    async def write_uses(self) -> None:
+        """Store which tokens were used since the last time. Raises UnavailableError; they are not lost then."""
+        if not self._unwritten:
+            return
+        used, now_s = sorted(self._unwritten), self._services.clock.now()
+        await self._services.db.run(lambda session: access.were_used(session, used, now_s))
+        self._unwritten.difference_update(used)
+
+    async def _look(self, sha256: str) -> _Known | None:
+        now_s = self._services.clock.monotonic()
+        known = self._known.get(sha256)
+        if known is not None and now_s - known.read_at_s < limits.TOKEN_CACHE_S:
+            return known
+        known = await self._services.db.read(lambda session: _read(session, sha256, now_s))
+        self._known.pop(sha256, None)
+        if known is not None:
+            self._known[sha256] = known
+            _bound(self._known)
+        return known
+
+    def _note_use(self, token: TokenRecord, now_s: float) -> None:
+        last_s = max(token.last_used_at_s or 0.0, self._noted.get(token.token_id, 0.0))
+        if now_s - last_s < limits.LAST_USED_GRAIN_S or len(self._unwritten) >= limits.TOKENS_KNOWN:
+            return
+        self._noted[token.token_id] = now_s
+        self._noted.move_to_end(token.token_id)
+        _bound(self._noted)
+        self._unwritten.add(token.token_id)
+
+
+def _read(session: Session, sha256: str, now_s: float) -> _Known | None:
+    token = access.token_by_hash(session, sha256)
+    account = None if token is None else accounts.get(session, token.account_id)
+    if token is None or account is None:
+        return None
+    held = accounts.roles_of(session, [account.account_id]).get(account.account_id, [])
+    grants = [Grant(Role(each.role), each.project) for each in held]
+    return _Known(now_s, token, account, any_covers(grants, Grant(Role(token.role), token.project)))
+
+
+def _opens(known: _Known, sha256: str, now_s: float) -> bool:
+    token = known.token
+    if token.revoked_at_s is not None or (token.expires_at_s is not None and token.expires_at_s <= now_s):
+        return False
+    is_current = hmac.compare_digest(token.sha256, sha256)
+    is_previous = (
+        hmac.compare_digest(token.previous_sha256 or "", sha256) and (token.previous_until_s or 0.0) > now_s
+    )
+    return (is_current or is_previous) and known.account.disabled_at_s is None and known.is_covered
+
+
+def _bound(remembered: OrderedDict[str, _Known] | OrderedDict[str, float]) -> None:
+    while len(remembered) > limits.TOKENS_KNOWN:
+        remembered.popitem(last=False)
