@@ -13,11 +13,13 @@ from fastapi import Depends, FastAPI
 from service import web
 from service.api import problems
 from service.api.access import authorise
+from service.api.audit_trail import AuditTrail
 from service.api.middleware import BodyLimit, RequestScope
 from service.api.routes import (
     access,
     accounts,
     agents,
+    audit,
     health,
     history,
     jobs,
@@ -84,6 +86,7 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         projects,
         accounts,
         access,
+        audit,
         history,
         agents,
         health,
@@ -91,6 +94,7 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         app.include_router(resource.router)
     web.mount(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(AuditTrail)
     app.add_middleware(RequestScope)
     return app
 

@@ -1,4 +1,5 @@
-"""What is noted beside the requests and stored every few seconds, off their path: when tokens were used."""
+"""What is noted beside the requests and stored every few seconds, off their path: denials and refusals for the audit
+log, and when tokens were used."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ class Bookkeeping:
     async def write(self) -> None:
         """Store what there is."""
         try:
+            await self._services.audit.write(self._services.db)
             await self._authenticator.write_uses()
         except (ServiceError, SQLAlchemyError) as error:
             _log.warning("bookkeeping_failed", error=str(error))

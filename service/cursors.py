@@ -10,6 +10,7 @@ import math
 from service.errors import FieldError, InvalidInputError
 
 MAX_CURSOR = 200
+MAX_NUMBER_DIGITS = 18
 
 
 def encode(time_s: float, item_id: str) -> str:
@@ -30,6 +31,20 @@ def decode(cursor: str | None) -> tuple[float, str] | None:
     if not good or not math.isfinite(time_s):
         raise _not_ours(cursor)
     return float(time_s), item_id
+
+
+def encode_number(number: int) -> str:
+    """A row's number as a cursor."""
+    return str(number)
+
+
+def decode_number(cursor: str | None) -> int | None:
+    """The inverse. Raises InvalidInputError for anything that `encode_number` has not made."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_NUMBER_DIGITS):
+        raise _not_ours(cursor)
+    return int(cursor)
 
 
 def _not_ours(cursor: str) -> InvalidInputError:

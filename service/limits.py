@@ -34,5 +34,11 @@ LAST_USED_GRAIN_S = 300.0
 """When a token was used last is stored this coarsely."""
 BOOKKEEPING_S = 5.0
 """What is noted beside the requests is stored so often."""
+MAX_AUDIT_TEXT = 255
+"""Characters of an address or path that are kept."""
+MAX_AUDIT_WAITING = 200
+"""Different denials and refusals that are told apart between two writes."""
+AUDIT_DROPPED_AT_ONCE = 10_000
+"""Rows in one transaction, when they have had their time."""
 MAX_TOKEN_OVERLAP_S = 30 * 86_400.0
 """For so long at most the secret before a rotation stays valid."""

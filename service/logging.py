@@ -53,5 +53,10 @@ def hide_secrets(_logger: Any, _method: str, entry: MutableMapping[str, Any]) ->
         if _SECRET_NAMES.search(name) and not name.endswith("_id"):
             entry[name] = HIDDEN
         elif isinstance(value, str):
-            entry[name] = _SECRET_TEXT.sub(HIDDEN, value)
+            entry[name] = without_secrets(value)
     return entry
+
+
+def without_secrets(text: str) -> str:
+    """The text without tokens and without passwords in URLs."""
+    return _SECRET_TEXT.sub(HIDDEN, text)

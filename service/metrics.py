@@ -45,6 +45,12 @@ class Metrics:
             buckets=_REQUEST_BUCKETS_S,
             registry=self.registry,
         )
+        self.denials = Counter(
+            "bace_denials",
+            "Requests that were not let in: no token, not allowed, not the caller's to see, too many.",
+            ["code"],
+            registry=self.registry,
+        )
         self.http_requests_in_progress = Gauge(
             "bace_http_requests_in_progress", "Requests being answered.", registry=self.registry
         )

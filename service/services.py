@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from service.audit import AuditLog
 from service.metrics import Metrics
 from service.ports import Bus, Clock, Compute, Db, Ids
 from service.settings import Settings
@@ -22,3 +23,8 @@ class Services:
     compute: Compute
     snapshots: SnapshotReader = field(default_factory=SnapshotReader)
     metrics: Metrics = field(default_factory=Metrics)
+    audit: AuditLog = field(default_factory=AuditLog)
+
+    def with_db(self, db: Db) -> Services:
+        """The same with another way to the database."""
+        return replace(self, db=db)

@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     """Of a user's token for which nothing else was asked."""
     service_token_lifetime_s: Positive = 365 * 86_400.0
     """Of a service account's."""
+    audit_retention_s: Positive = 400 * 86_400.0
+    """Rows of the audit log are kept for so long."""
 
     policy: str = "bace"
     strict: bool = False

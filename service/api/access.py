@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.access import Principal, Role
+from service.api.audit_trail import audited
 from service.authentication import Authenticator
 from service.errors import ForbiddenError, UnauthenticatedError
 from service.services import Services
@@ -55,6 +56,7 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("GET", "/v1/projects"): _READ,
         ("POST", "/v1/projects"): _ADMIN,
         ("PUT", "/v1/projects/{project}"): _ADMIN,
+        ("GET", "/v1/audit"): _ADMINS,
         ("GET", "/v1/accounts"): _ADMINS,
         ("POST", "/v1/accounts"): _ADMINS,
         ("PUT", "/v1/accounts/{account}/roles/{project}"): _ADMINS,
@@ -89,9 +91,10 @@ async def caller(principal: Annotated[Principal | None, Depends(authorise)]) -> 
 
 
 async def services_of(request: Request) -> Services:
-    """What the application was made with."""
+    """What the application was made with; a request that may change something writes its audit row with the change."""
+    await authorise(request)
     services: Services = request.app.state.services
-    return services
+    return audited(request, services)
 
 
 async def authenticator_of(request: Request) -> Authenticator:

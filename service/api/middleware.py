@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import limits
+from service.api.audit_trail import CODE
 from service.api.problems import MEDIA_TYPE, service_problem, status_of
 from service.errors import TooLargeError
 from service.services import Services
@@ -109,6 +110,7 @@ def _request_id(scope: Scope, services: Services) -> str:
 
 async def _too_large(limit: int, scope: Scope, receive: Receive, send: Send) -> None:
     error = TooLargeError(f"body: expected at most {limit} bytes")
+    scope[CODE] = error.code
     document = service_problem(error, scope["path"], scope.get("bace_request_id", ""))
     headers = {"Connection": "close"}
     await JSONResponse(document, status_of(error), headers, MEDIA_TYPE)(scope, receive, send)

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from scheduler.errors import InvalidValueError
 from scheduler.spec.issues import pointer_of
 from service import errors, limits
+from service.api.audit_trail import CODE
 from service.errors import FieldError, ServiceError
 
 MEDIA_TYPE = "application/problem+json"
@@ -131,7 +132,8 @@ async def _service_error(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("defect", code=error.code, trace_id=trace_id_of(request), exc_info=error)
-    return _answer(status, service_problem(error, request.url.path, trace_id_of(request)), headers)
+    document = service_problem(error, request.url.path, trace_id_of(request))
+    return _answer(request, status, document, headers)
 
 
 async def _invalid_value(request: Request, error: Exception) -> Response:
@@ -160,7 +162,7 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     document = problem(
         error.status_code, code, detail, instance=request.url.path, trace_id=trace_id_of(request)
     )
-    return _answer(error.status_code, document, error.headers or {})
+    return _answer(request, error.status_code, document, error.headers or {})
 
 
 async def _defect(request: Request, error: Exception) -> Response:
@@ -174,7 +176,7 @@ async def _defect(request: Request, error: Exception) -> Response:
         trace_id=trace_id,
     )
     # The framework answers a defect outside of our own middleware, so the id is said here.
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, document, {"X-Request-Id": trace_id})
+    return _answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, document, {"X-Request-Id": trace_id})
 
 
 def _refused(request: Request, detail: str, fields: list[FieldError]) -> Response:
@@ -187,7 +189,7 @@ def _refused(request: Request, detail: str, fields: list[FieldError]) -> Respons
         trace_id=trace_id_of(request),
         field_errors=fields,
     )
-    return _answer(status, document, {})
+    return _answer(request, status, document, {})
 
 
 def _field(entry: Mapping[str, Any]) -> FieldError:
@@ -202,5 +204,6 @@ def _number_text(value: object) -> str:
     return str(value)
 
 
-def _answer(status: int, document: dict[str, Any], headers: Mapping[str, str]) -> Response:
+def _answer(request: Request, status: int, document: dict[str, Any], headers: Mapping[str, str]) -> Response:
+    request.scope[CODE] = document["code"]
     return JSONResponse(document, status, headers=dict(headers), media_type=MEDIA_TYPE)

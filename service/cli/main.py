@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from service.cli import accounts, cluster, doctor, jobs, operate, prices, processes, projects, tokens
+from service.cli import accounts, audit, cluster, doctor, jobs, operate, prices, processes, projects, tokens
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
 from service.cli.output import error_console, printable
@@ -134,6 +134,7 @@ operate.register(app, RUN, CARE)
 projects.register(app, CARE)
 accounts.register(app, CARE)
 tokens.register(app, CARE)
+audit.register(app, CARE)
 
 if __name__ == "__main__":
     main()

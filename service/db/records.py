@@ -303,6 +303,25 @@ class LedgerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRecord:
+    seq: int
+    project: str
+    at_s: float
+    last_at_s: float
+    count: int
+    account: str
+    token_id: str
+    action: str
+    path: str
+    object_kind: str
+    object_id: str
+    outcome: str
+    code: str
+    address: str
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class IdempotencyRecord:
     project: str
     key: str

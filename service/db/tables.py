@@ -465,6 +465,38 @@ class LedgerRow(Base):
     )
 
 
+class AuditRow(Base):
+    """One request that changed something or was denied, or `count` like denials. Append-only until it is pruned."""
+
+    __tablename__ = "audit"
+    seq: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)
+    project: Mapped[str] = mapped_column(Name)
+    """Of the caller, or of what an administrator changed."""
+    at_s: Mapped[float]
+    last_at_s: Mapped[float]
+    """Of the last of `count`."""
+    count: Mapped[int] = mapped_column(BigInteger)
+    account: Mapped[str] = mapped_column(Name)
+    """Empty where nobody was recognised."""
+    token_id: Mapped[str] = mapped_column(Id)
+    action: Mapped[str] = mapped_column(String(255))
+    """Method and route."""
+    path: Mapped[str] = mapped_column(String(255))
+    object_kind: Mapped[str] = mapped_column(String(16))
+    object_id: Mapped[str] = mapped_column(Id)
+    """What was changed (the first of several)."""
+    outcome: Mapped[str] = mapped_column(String(8))
+    code: Mapped[str] = mapped_column(String(64))
+    """Of the problem, if there was one."""
+    address: Mapped[str] = mapped_column(String(255))
+    trace_id: Mapped[str] = mapped_column(String(64))
+    __table_args__ = (
+        CheckConstraint("outcome IN ('done', 'denied', 'refused', 'failed')", name="audit_outcome"),
+        Index("audit_of_project", "project", "seq"),
+        Index("audit_by_age", "last_at_s"),
+    )
+
+
 class IdempotencyRow(Base):
     """What a POST with an Idempotency-Key was answered."""
 

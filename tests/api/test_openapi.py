@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from service.api.schemas import (
     access,
     accounts,
+    audit,
     base,
     cluster,
     events,
@@ -25,6 +26,7 @@ from service.api.schemas import (
 MODULES = (
     access,
     accounts,
+    audit,
     cluster,
     events,
     health,

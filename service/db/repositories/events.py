@@ -48,6 +48,11 @@ def append(
     )
 
 
+def pending(session: Session) -> list[dict[str, Any]]:
+    """What the transaction has appended so far."""
+    return list(session.info.get(_PENDING, ()))
+
+
 def wrote(session: Session) -> bool:
     """Whether the transaction that has just been committed added any event."""
     return bool(session.info.pop(_WROTE, False))

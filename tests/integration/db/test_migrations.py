@@ -102,6 +102,21 @@ def test_what_an_older_version_stored_is_kept_and_completed(empty: Engine) -> No
     assert _difference(empty) == []
 
 
+def test_a_row_of_the_audit_log_cannot_be_changed(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO audit (project, at_s, last_at_s, count, account, token_id, action, path, object_kind,"
+                " object_id, outcome, code, address, trace_id)"
+                " VALUES ('nlp', 1.0, 1.0, 1, 'ci', 't', 'GET /', '/', '', '', 'denied', 'forbidden', '', 'r')"
+            )
+        )
+    with pytest.raises(IntegrityError, match="never changed"), engine.begin() as connection:
+        connection.execute(text("UPDATE audit SET account = 'somebody-else'"))
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT account FROM audit")).all() == [("ci",)]
+
+
 def test_upgrading_again_changes_nothing(engine: Engine) -> None:
     migrate.upgrade(engine)
     with engine.connect() as connection:

@@ -39,7 +39,12 @@ LISTS = [
     (["regions"], "/v1/regions", sent(Region, REGION), ["cpu-slot", "0.1810", "100 Gbps", "no bound"]),
     (["links"], "/v1/links", sent(Link, LINK), ["5 Gbps", "20%", "12ms"]),
     (["prices"], "/v1/prices", sent(PriceSeries, SERIES), ["electricity", "0.181", "usd_per_kwh"]),
-    (["token", "list"], "/v1/tokens", {**TOKEN, "last_used_at_s": None}, ["submitter", "bace_x7Qd…", "never"]),
+    (
+        ["token", "list"],
+        "/v1/tokens",
+        {**TOKEN, "last_used_at_s": None},
+        ["submitter", "bace_x7Qd…", "never"],
+    ),
 ]
 SINGLE = [
     (
