@@ -17,6 +17,7 @@ from scheduler.policies import GROWING, POLICIES, STUDIES, PolicyConfig
 
 KNOB_SEPARATOR: Final = "@"
 VARIANT_SEPARATOR: Final = ":"
+OWN_SCHEDULE: Final = "own-schedule"
 _WEIGHING: Final = "horizon"
 _WEIGHTS: Final = (0.0, 0.1, 0.25, 0.75, 0.9, 1.0)
 _GROWTHS: Final = (0.0, 0.25, 0.5)
@@ -30,6 +31,8 @@ class Entry:
 
     label: str
     config: PolicyConfig | None
+    chooses_schedule: bool = False
+    """Its jobs leave the pipeline schedule to the planner, whatever the others' run with."""
 
     @property
     def family(self) -> str:
@@ -47,8 +50,9 @@ class Entry:
         2 for the rivals that change running jobs; 3 for turned knobs."""
         if self.is_turned:
             return 3
-        rivals = self.config is not None and self.config.name in STUDIES
-        return 2 if rivals and POLICIES[self.family].replans else 1
+        config = self.config
+        is_elastic_rival = config is not None and config.name in STUDIES and POLICIES[config.name].replans
+        return 2 if is_elastic_rival else 1
 
     @property
     def settings(self) -> str:
@@ -75,7 +79,7 @@ def family_of(label: str) -> str:
 @cache
 def all_entries() -> tuple[Entry, ...]:
     """The bounds, every policy as it is, and the other settings of the knobs: what a whole study runs."""
-    plain = [entry_of(name) for name in POLICIES]
+    plain = [entry_of(name) for name in (*POLICIES, f"{_WEIGHING}{VARIANT_SEPARATOR}{OWN_SCHEDULE}")]
     turned = [(_WEIGHING, weight) for weight in _WEIGHTS]
     turned += [(name, growth) for name in _RIVALS for growth in _GROWTHS]
     return (BOUNDS, *plain, *(entry_of(f"{name}{KNOB_SEPARATOR}{value:g}") for name, value in turned))
@@ -87,8 +91,8 @@ def entries_of(labels: Sequence[str]) -> tuple[Entry, ...]:
 
 
 def entry_of(label: str) -> Entry:
-    """`bounds`, the name of a policy, horizon without a mechanism: `horizon:no-ejection`, or a policy whose knob is
-    turned: `horizon@0.25`, `bace@0.5`.
+    """`bounds`, the name of a policy, horizon without a mechanism: `horizon:no-ejection`, a policy whose knob is
+    turned: `horizon@0.25`, `bace@0.5`, or one that chooses the pipeline schedule of every job: `horizon:own-schedule`.
 
     Raises InvalidValueError that names what there is.
     """
@@ -98,9 +102,10 @@ def entry_of(label: str) -> Entry:
     name, _, variant = family.partition(VARIANT_SEPARATOR)
     if name not in POLICIES:
         raise InvalidValueError("--policies", label, f"one of bounds, {', '.join(POLICIES)}")
-    config = PolicyConfig(name=name, variant=variant)
+    chooses = variant == OWN_SCHEDULE
+    config = PolicyConfig(name=name, variant="" if chooses else variant)
     if not separator:
-        return Entry(family, config)
+        return Entry(family, config, chooses)
     if name not in (*GROWING, _WEIGHING):
         raise InvalidValueError("--policies", label, f"{name} without a number: it has no knob")
     try:
@@ -111,4 +116,4 @@ def entry_of(label: str) -> Entry:
             config = replace(config, growth=number)
     except ValueError as error:
         raise InvalidValueError("--policies", label, f"a number between 0 and 1: {name}@0.25") from error
-    return Entry(f"{family}{KNOB_SEPARATOR}{number:g}", config)
+    return Entry(f"{family}{KNOB_SEPARATOR}{number:g}", config, chooses)

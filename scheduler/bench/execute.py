@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from scheduler.bench.results import Row
 from scheduler.bench.sources import Sources
 from scheduler.bench.worlds import Cell, World
 from scheduler.errors import SchedulerError
+from scheduler.job import Schedule
 from scheduler.replay.engine import replay
+from scheduler.replay.jobs import ReplayJob
 
 
 def prepare(sources: Sources) -> Callable[[Run, Callable[[None], None]], Row]:
@@ -73,8 +75,16 @@ def _figures(run: Run, sources: Sources) -> Figures:
     world = _world(run.cell, run.draw, sources)
     if run.entry.config is None:
         return bounds_of(world)
-    result = replay(world.scenario, world.jobs, run.entry.config)
+    jobs = tuple(map(_choosing, world.jobs)) if run.entry.chooses_schedule else world.jobs
+    result = replay(world.scenario, jobs, run.entry.config)
     return {"offered_load": offered_load(world), **figures_of(world, result)}
+
+
+def _choosing(job: ReplayJob) -> ReplayJob:
+    """The job with the schedule that lets the planner choose: as `slack-1f1b` every placement has the fastest window that
+    fits, strict 1F1B's included, and no GPipe that fits is faster (docs/mathematics.md)."""
+    training = replace(job.spec.training, schedule=Schedule.SLACK_1F1B)
+    return replace(job, spec=replace(job.spec, training=training))
 
 
 @lru_cache(maxsize=2)

@@ -116,6 +116,14 @@ def test_a_label_may_name_a_horizon_without_a_mechanism() -> None:
     assert entry_of("horizon:no-ejection@.5").family == "horizon:no-ejection"
 
 
+def test_a_label_may_leave_the_schedule_of_every_job_to_the_planner() -> None:
+    entry = entry_of("horizon:own-schedule")
+    assert (entry.family, entry.label, entry.rank) == ("horizon:own-schedule", "horizon:own-schedule", 1)
+    assert entry.config == entry_of("horizon").config
+    assert (entry.chooses_schedule, entry_of("horizon").chooses_schedule) == (True, False)
+    assert entry in all_entries()
+
+
 @pytest.mark.parametrize(
     "label",
     [

@@ -116,6 +116,17 @@ def test_a_choice_fits_is_never_slower_than_strict_and_the_same_again():
         assert choose_window(SLACK, chain, many, list(limits)) == chosen
 
 
+@pytest.mark.parametrize("rounds", [(1, 8), (1, 2)])
+def test_gpipe_is_never_faster_than_the_choice_where_the_memory_holds_it(rounds: tuple[int, int]) -> None:
+    """So the fastest schedule that fits needs no name of its own: it is what `slack-1f1b` comes to."""
+    for chain, many in pipelines(300, seed=24, rounds=rounds):
+        for micro_batches in (many, max(1, many // 3)):
+            limits = tuple(max(micro_batches, chain.stages - stage) for stage in range(chain.stages))
+            gpipe_s = choose_window(Schedule.GPIPE, chain, micro_batches, limits).timeline.makespan_s
+            chosen_s = choose_window(SLACK, chain, micro_batches, limits).timeline.makespan_s
+            assert chosen_s <= gpipe_s * (1 + 1e-9)
+
+
 def test_budget_windows_have_the_least_lambda_of_all_windows_that_fit():
     rng = random.Random(8)
     for chain, _ in pipelines(60, seed=22, most_stages=4):
