@@ -81,8 +81,8 @@ def _figures(run: Run, sources: Sources) -> Figures:
 
 
 def _choosing(job: ReplayJob) -> ReplayJob:
-    """The job with the schedule that lets the planner choose: as `slack-1f1b` every placement has the fastest window that
-    fits, strict 1F1B's included, and no GPipe that fits is faster (docs/mathematics.md)."""
+    """The job with the schedule that lets the planner choose: as `slack-1f1b` every placement has the fastest window
+    that fits, strict 1F1B's included, and no GPipe that fits is faster (docs/mathematics.md)."""
     training = replace(job.spec.training, schedule=Schedule.SLACK_1F1B)
     return replace(job, spec=replace(job.spec, training=training))
 
