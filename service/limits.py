@@ -42,3 +42,6 @@ AUDIT_DROPPED_AT_ONCE = 10_000
 """Rows in one transaction, when they have had their time."""
 MAX_TOKEN_OVERLAP_S = 30 * 86_400.0
 """For so long at most the secret before a rotation stays valid."""
+
+MAX_WAITING_WRITES = 5000
+"""Units of work in front of the database's writer; what comes beyond is told to try again."""

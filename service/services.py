@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from service.audit import AuditLog
+from service.folding import Folding
 from service.metrics import Metrics
 from service.ports import Bus, Clock, Compute, Db, Ids
+from service.quiet_beats import Beat, Launches, Quiet
 from service.settings import Settings
 from service.snapshots import SnapshotReader
+
+MAX_BEATS_TOGETHER = 200
+"""Heartbeats that are looked at in one transaction: few enough for none to wait long for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Services:
     snapshots: SnapshotReader = field(default_factory=SnapshotReader)
     metrics: Metrics = field(default_factory=Metrics)
     audit: AuditLog = field(default_factory=AuditLog)
+    beats: Folding[Beat, Quiet | None] = field(default_factory=lambda: Folding(MAX_BEATS_TOGETHER))
+    launches: Launches = field(default_factory=Launches)
 
     def with_db(self, db: Db) -> Services:
         """The same with another way to the database."""

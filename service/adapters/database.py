@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Engine
@@ -12,34 +15,84 @@ from sqlalchemy.orm import Session
 
 from service import topics
 from service.db.engine import Mode
+from service.db.group import Outcome, Unit, transact_group
 from service.db.transaction import transact
+from service.errors import UnavailableError
+from service.limits import MAX_WAITING_WRITES
 from service.ports import Bus
 
 T = TypeVar("T")
 
+GROUP_UNITS = 64
+"""Units that share one commit at most: enough for the wait for the disk to be small beside their own work, and few
+enough for nobody to wait long for the others'."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A unit of work, and whom its outcome is for."""
+
+    unit: Unit
+    outcome: asyncio.Future[Outcome]
+
 
 class ThreadPoolDb:
-    """Reads side by side; writes side by side on PostgreSQL, and one after the other on SQLite.
+    """Reads side by side; writes in groups: whatever has come in while a commit was under way shares the next one.
 
-    SQLite has one writer at a time anyway: a queue in front of a single thread is faster than threads that poll
-    for its lock. After a commit that wrote events, the followers of events are woken.
+    On SQLite one group at a time (it has one writer at a time anyway: a queue in front of a single thread is faster
+    than threads that poll for its lock), on PostgreSQL a few side by side. Nobody waits for a group to fill. After a
+    commit that wrote events, the followers of events are woken.
     """
 
     def __init__(self, engine: Engine, bus: Bus, threads: int = 4) -> None:
         self._engine = engine
         self._bus = bus
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="db-read")
-        writers = 1 if engine.dialect.name == "sqlite" else threads
-        self._writers = ThreadPoolExecutor(writers, thread_name_prefix="db-write")
+        self._idle_writers = 1 if engine.dialect.name == "sqlite" else threads
+        self._writers = ThreadPoolExecutor(self._idle_writers, thread_name_prefix="db-write")
+        self._waiting: deque[_Waiting] = deque()
 
     async def run(self, work: Callable[[Session], T]) -> T:
-        loop = asyncio.get_running_loop()
-        result, wrote_events = await loop.run_in_executor(
-            self._writers, transact, self._engine, Mode.WRITE, work
-        )
-        if wrote_events:
+        """Raises UnavailableError where too many writes are waiting already; nothing is stored then."""
+        if len(self._waiting) >= MAX_WAITING_WRITES:
+            raise UnavailableError(
+                f"{MAX_WAITING_WRITES} changes are waiting to be stored; this one was not, try again"
+            )
+        waiting = _Waiting(work, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._begin_group()
+        outcome = await waiting.outcome
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.wrote_events:
             await self._bus.publish(topics.EVENTS)
+        result: T = outcome.result
         return result
+
+    def _begin_group(self) -> None:
+        """Hands the next group to a writer, if one is idle and anybody waits."""
+        if not (self._idle_writers and self._waiting):
+            return
+        self._idle_writers -= 1
+        group = [self._waiting.popleft() for _ in range(min(GROUP_UNITS, len(self._waiting)))]
+        done = asyncio.get_running_loop().run_in_executor(
+            self._writers, transact_group, self._engine, [each.unit for each in group]
+        )
+        done.add_done_callback(partial(self._end_group, group))
+
+    def _end_group(self, group: Sequence[_Waiting], done: asyncio.Future[list[Outcome]]) -> None:
+        self._idle_writers += 1
+        self._begin_group()
+        failed = None if done.cancelled() else done.exception()
+        for position, each in enumerate(group):
+            if each.outcome.done():  # its caller has gone
+                continue
+            if done.cancelled():
+                each.outcome.cancel()
+            elif failed is not None:
+                each.outcome.set_exception(failed)
+            else:
+                each.outcome.set_result(done.result()[position])
 
     async def read(self, work: Callable[[Session], T]) -> T:
         loop = asyncio.get_running_loop()

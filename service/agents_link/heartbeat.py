@@ -1,5 +1,7 @@
 """A heartbeat: report up, desired state down, in one transaction.
 
+Those that bring no news are stamped together (`quiet_beats`); for any other:
+
 1. the agent is alive, by the server's clock; nodes of its that were lost are back
 2. its reports are stored, each once
 3. what it says of its processes moves their rows
@@ -9,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -33,6 +35,7 @@ from service.lifecycle import (
     move_process,
 )
 from service.progress import Rules
+from service.quiet_beats import Beat, Quiet, stamp_quiet
 from service.services import Services
 
 NEVER_STARTED = "never-started"
@@ -56,16 +59,12 @@ async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> Heart
     Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token.
     """
     now_s = services.clock.now()
-    moment = Moment(now_s, beat.agent_id)
-    rules = Rules.of(services.settings)
-    stored = await services.db.run(
-        lambda session: store_heartbeat(session, beat, token_id=token_id, moment=moment, rules=rules)
-    )
+    quiet = await services.beats.do(Beat(token_id, beat), lambda beats: _stamp(services, beats))
+    if quiet is None:
+        stored = await _store(services, token_id, beat, now_s)
+    else:
+        stored = Stored(quiet.reports_stored, quiet.desired[:MAX_DESIRED], (), replan=False)
     services.metrics.heartbeats.inc()
-    if stored.replan:
-        await services.bus.publish(topics.PLANNING)
-    if beat.reports or beat.processes:
-        await services.bus.publish(topics.REPORTS)
     return HeartbeatReply(
         desired=list(stored.desired),
         forget=list(stored.forget),
@@ -74,6 +73,24 @@ async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> Heart
         lease_s=services.settings.lease_s,
         server_time_s=now_s,
     )
+
+
+async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | None]:
+    now_s = services.clock.now()
+    return await services.db.run(lambda session: stamp_quiet(session, beats, services.launches, now_s))
+
+
+async def _store(services: Services, token_id: str, beat: Heartbeat, now_s: float) -> Stored:
+    """One that brings news, or whose agent is not as it should be."""
+    moment, rules = Moment(now_s, beat.agent_id), Rules.of(services.settings)
+    stored = await services.db.run(
+        lambda session: store_heartbeat(session, beat, token_id=token_id, moment=moment, rules=rules)
+    )
+    if stored.replan:
+        await services.bus.publish(topics.PLANNING)
+    if beat.reports or beat.processes:
+        await services.bus.publish(topics.REPORTS)
+    return stored
 
 
 def store_heartbeat(

@@ -25,7 +25,7 @@ class StrictRoute(APIRoute):
 
         async def handle_strictly(request: Request) -> Response:
             await authorise(request)  # nothing of a stranger's body is looked at
-            strict = _StrictRequest(request.scope, request.receive)
+            strict = StrictRequest(request.scope, request.receive)
             if self.body_field is not None:
                 await strict.json()
             return await handle(strict)
@@ -33,7 +33,9 @@ class StrictRoute(APIRoute):
         return handle_strictly
 
 
-class _StrictRequest(Request):
+class StrictRequest(Request):
+    """A request whose body is read by `loads`, once."""
+
     _document: Any
     _parsed = False
 

@@ -27,6 +27,9 @@ PRUNE_S = 300.0
 RENEWALS_A_LEASE = 3
 RETRY_S = 1.0
 """After a round that failed: the next one begins from the database again."""
+RESTS_A_ROUND = 3.0
+"""After a planning round the loop rests so many times as long as it took, so that a storm of submissions, each of which
+wakes it, leaves three quarters of a core to the API."""
 
 log = structlog.get_logger(__name__)
 
@@ -90,16 +93,19 @@ class ControlPlane:
             await self._services.clock.sleep(interval_s if await self._try(name, work) else RETRY_S)
 
     async def _when_woken(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Rounds as often as something changed, and at least every `plan_interval_s`."""
+        """Rounds as often as something changed and there is time, and at least every `plan_interval_s`."""
+        clock, interval_s = self._services.clock, self._services.settings.plan_interval_s
         wakes = self._services.bus.subscribe(topics.PLANNING)
         woken = asyncio.ensure_future(_next(wakes))
         try:
             while True:
-                if not await self._try("plan", work):
-                    await self._services.clock.sleep(RETRY_S)
-                patience = asyncio.ensure_future(
-                    self._services.clock.sleep(self._services.settings.plan_interval_s)
-                )
+                began_s = clock.monotonic()
+                succeeded = await self._try("plan", work)
+                rest_s = min(interval_s, RESTS_A_ROUND * (clock.monotonic() - began_s))
+                rest_s = rest_s if succeeded else max(rest_s, RETRY_S)
+                if rest_s:
+                    await clock.sleep(rest_s)
+                patience = asyncio.ensure_future(clock.sleep(interval_s))
                 try:
                     await asyncio.wait({woken, patience}, return_when=asyncio.FIRST_COMPLETED)
                 finally:

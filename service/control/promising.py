@@ -13,6 +13,7 @@ from service import placements, reason_documents
 from service.control.errors import StalePlanError
 from service.control.gangs import Grounds
 from service.db import control_queries
+from service.db.control_queries import Waiting
 from service.db.records import JobRecord
 from service.db.repositories import events, jobs, promises
 from service.db.scope import EVERYTHING
@@ -32,7 +33,7 @@ def promise(session: Session, decisions: Sequence[Start | Move], version: int, g
         if job.state == JobState.QUEUED:
             chain = decision.placement.describe()
             reasons = [reason_documents.place_promised(chain)]
-            control_queries.set_waiting(session, job.job_id, reasons=reasons, position=None)
+            control_queries.set_waiting(session, [Waiting(job.job_id, reasons, None)])
 
 
 def take_back(session: Session, broken: Broken, moment: Moment) -> None:
@@ -43,7 +44,7 @@ def take_back(session: Session, broken: Broken, moment: Moment) -> None:
     _tell(session, job, "job.promise_broken", moment, {"reason": broken.detail})
     if job.state == JobState.QUEUED:
         reasons = [reason_documents.promise_broken(broken.detail)]
-        control_queries.set_waiting(session, job.job_id, reasons=reasons, position=None)
+        control_queries.set_waiting(session, [Waiting(job.job_id, reasons, None)])
 
 
 def _job(session: Session, decision: Start | Move) -> JobRecord:

@@ -11,6 +11,7 @@ from scheduler.job import JobState
 from scheduler.plan import Hold, Reject
 from scheduler.reasons import Reason, ReasonCode
 from service.db import control_queries
+from service.db.control_queries import Waiting
 from service.db.records import JobRecord, NodeRecord
 from service.db.repositories import cluster, events, jobs
 from service.lifecycle import Moment, NodeState, move_job
@@ -25,10 +26,11 @@ def store(session: Session, holds: Sequence[Hold], rejects: Sequence[Reject], mo
     waiting = {job.job_id: job for job in jobs.in_states(session, (JobState.QUEUED,))}
     nodes = cluster.nodes(session)
     missing = [node for node in nodes if node.state != NodeState.READY]
+    waits: list[Waiting] = []
     for hold in holds:
         job = waiting.get(hold.job_id)
         if job is not None:
-            _wait(session, job, hold.position, _with_checkpoint(job, hold.reasons, nodes), moment)
+            waits += _wait(session, job, hold.position, _with_checkpoint(job, hold.reasons, nodes), moment)
     for reject in rejects:
         job = waiting.get(reject.job_id)
         if job is None:
@@ -36,18 +38,19 @@ def store(session: Session, holds: Sequence[Hold], rejects: Sequence[Reject], mo
         # What cannot run on what is left may run on what was there: only a whole cluster may refuse for good.
         if missing or job.generation > 0:
             reasons = _with_checkpoint(job, (*_missing(missing), *reject.reasons), nodes)
-            _wait(session, job, None, reasons, moment)
+            waits += _wait(session, job, None, reasons, moment)
         else:
             _refuse(session, job, reject.reasons, moment)
+    control_queries.set_waiting(session, waits)
 
 
 def _wait(
     session: Session, job: JobRecord, position: int | None, reasons: Sequence[Reason], moment: Moment
-) -> None:
+) -> list[Waiting]:
+    """What is to be written of the job: nothing where it waits as before."""
     documents = to_documents(reasons)
     if documents == job.reasons and position == job.queue_position:
-        return
-    control_queries.set_waiting(session, job.job_id, reasons=documents, position=position)
+        return []
     if _codes(documents) != _codes(job.reasons):
         events.append(
             session,
@@ -59,6 +62,7 @@ def _wait(
             actor=moment.actor,
             data={"reasons": documents, "position": position},
         )
+    return [Waiting(job.job_id, documents, position)]
 
 
 def _refuse(session: Session, job: JobRecord, reasons: Sequence[Reason], moment: Moment) -> None:

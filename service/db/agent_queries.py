@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -38,6 +39,29 @@ _HEARD = (
         clock_offset_s=bindparam("offset_s"),
         heartbeat_at_s=bindparam("at_s"),
     )
+)
+# The same for many agents at once.
+_AGENTS = _agents.select(AgentRow.agent_id.in_(bindparam("agents", expanding=True)))
+_NODE_STATES = select(NodeRow.node_id, NodeRow.agent_id, NodeRow.state).where(
+    NodeRow.agent_id.in_(bindparam("agents", expanding=True))
+)
+_LIVE_STATES = (
+    select(ProcessRow.key, ProcessRow.node_id, ProcessRow.desired, ProcessRow.state)
+    .where(
+        ProcessRow.node_id.in_(bindparam("nodes", expanding=True)),
+        ProcessRow.allocation_id.in_(
+            select(AllocationRow.allocation_id).where(AllocationRow.state != AllocationState.ENDED.value)
+        ),
+    )
+    .order_by(ProcessRow.key)
+)
+_LAUNCHES = select(ProcessRow.key, ProcessRow.launch).where(
+    ProcessRow.key.in_(bindparam("keys", expanding=True))
+)
+_HEARD_ALL = (
+    update(cast("Table", AgentRow.__table__))
+    .where(AgentRow.agent_id == bindparam("agent"))
+    .values(boot_id=bindparam("boot"), clock_offset_s=bindparam("offset_s"), heartbeat_at_s=bindparam("at_s"))
 )
 T = TypeVar("T")
 
@@ -74,6 +98,65 @@ def heard(
             "at_s": at_s,
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProcess:
+    """What is compared of a process with every heartbeat."""
+
+    key: str
+    node_id: str
+    desired: bool
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An agent that brought no news."""
+
+    agent_id: str
+    boot_id: str
+    clock_offset_s: float
+
+
+def agents_with_ids(session: Session, agent_ids: Sequence[str]) -> dict[str, AgentRecord]:
+    """Those of these agents that have joined."""
+    return {agent.agent_id: agent for agent in _agents.fetch(session, _AGENTS, {"agents": agent_ids})}
+
+
+def node_states_of(session: Session, agent_ids: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(node, agent, state) of every node of these agents."""
+    rows = session.execute(_NODE_STATES, {"agents": agent_ids})
+    return [(node_id, agent_id, state) for node_id, agent_id, state in rows]
+
+
+def live_states_on(session: Session, node_ids: Sequence[str]) -> list[LiveProcess]:
+    """The same processes as `live_processes_on`, without what they are started with."""
+    found: list[LiveProcess] = []
+    for part in _parts(list(node_ids)):
+        found += [LiveProcess(*row) for row in session.execute(_LIVE_STATES, {"nodes": part})]
+    return found
+
+
+def launches(session: Session, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Key → StageProcess document."""
+    return {
+        key: launch
+        for part in _parts(list(keys))
+        for key, launch in session.execute(_LAUNCHES, {"keys": part})
+    }
+
+
+def heard_all(session: Session, agents: Sequence[Heard], at_s: float) -> None:
+    """These agents are alive, and nothing else has changed."""
+    if agents:
+        session.execute(
+            _HEARD_ALL,
+            [
+                {"agent": each.agent_id, "boot": each.boot_id, "offset_s": each.clock_offset_s, "at_s": at_s}
+                for each in agents
+            ],
+        )
 
 
 def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, ProcessRecord]:

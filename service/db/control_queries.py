@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, cast
 
-from sqlalchemy import and_, delete, exists, func, not_, or_, select, update
+from sqlalchemy import Table, and_, bindparam, delete, exists, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessState
@@ -26,6 +27,11 @@ from service.db.tables import (
 )
 
 _jobs = Reader(JobRecord, JobRow)
+_SET_WAITING = (
+    update(cast("Table", JobRow.__table__))
+    .where(JobRow.job_id == bindparam("job"), JobRow.state == JobState.QUEUED.value)
+    .values(reasons=bindparam("why", type_=JobRow.reasons.type), queue_position=bindparam("position"))
+)
 _nodes = Reader(NodeRecord, NodeRow)
 
 
@@ -88,15 +94,20 @@ def last_event_data(session: Session, object_kind: str, object_id: str) -> dict[
     return session.scalar(newest) or {}
 
 
-def set_waiting(
-    session: Session, job_id: str, *, reasons: list[dict[str, Any]], position: int | None
-) -> None:
-    """Why a queued job waits and where. Its version stays: nobody's `If-Match` fails because the queue moved."""
-    session.execute(
-        update(JobRow)
-        .where(JobRow.job_id == job_id, JobRow.state == JobState.QUEUED.value)
-        .values(reasons=reasons, queue_position=position)
-    )
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a queued job waits (Reason documents), and its place in the queue if it has one."""
+
+    job_id: str
+    reasons: list[dict[str, Any]]
+    position: int | None
+
+
+def set_waiting(session: Session, waits: Iterable[Waiting]) -> None:
+    """Of jobs that are queued. Their version stays: nobody's `If-Match` fails because the queue moved."""
+    rows = [{"job": wait.job_id, "why": wait.reasons, "position": wait.position} for wait in waits]
+    if rows:
+        session.execute(_SET_WAITING, rows)
 
 
 def ports_held_at(session: Session, address: str) -> frozenset[int]:

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, Table, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.db.scope import changed
 from service.db.tables import Base
+from service.db.upsert import insert_of
 
 R = TypeVar("R")
 
@@ -25,20 +25,25 @@ class Reader(Generic[R]):
             getattr(row, field.name)
             for field in fields(record)  # type: ignore[arg-type]  # R is always a dataclass
         ]
-        # Building the list of columns costs more than most of these queries: once is enough.
+        # Building a statement costs more than running most of these: once is enough.
         self._base = select(*self._columns)
         self._table = cast("Table", row.__table__)
+        # The table, not the class: nothing of the ORM's bookkeeping is needed for values.
+        self._insert = insert(self._table)
+        self._insert_unless_there: dict[str, Any] = {}
         self._names = [column.key for column in self._columns]
 
     def add(self, session: Session, *records: R) -> None:
         """Inserts records as they are. Raises IntegrityError where a constraint forbids it."""
-        # The table, not the class: nothing of the ORM's bookkeeping is needed for values.
-        session.execute(insert(self._table), [self._values(record) for record in records])
+        session.execute(self._insert, [self._values(record) for record in records])
 
     def add_unless_there(self, session: Session, record: R) -> bool:
         """Inserts a record; False where its key is taken already."""
-        dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-        statement = dialect.insert(self._table).on_conflict_do_nothing()
+        dialect = session.get_bind().dialect.name
+        statement = self._insert_unless_there.get(dialect)
+        if statement is None:
+            statement = insert_of(dialect, self._table).on_conflict_do_nothing()
+            self._insert_unless_there[dialect] = statement
         return changed(session.execute(statement, self._values(record)))
 
     def select(self, *where: ColumnElement[bool]) -> Select[Any]:

@@ -21,7 +21,8 @@ T = TypeVar("T")
 MAX_ATTEMPTS = 12
 FIRST_PAUSE_S = 0.002
 MAX_PAUSE_S = 0.25
-SERIALIZATION_STATES = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected
+RETRIABLE_STATES = frozenset({"40001", "40P01", "25P03"})
+"""serialization_failure, deadlock_detected, idle_in_transaction_session_timeout: nothing has been committed."""
 CONNECTION_STATES = ("08", "53", "57P")  # connection lost, out of resources, shut down
 
 
@@ -48,6 +49,11 @@ def transact(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[
     )
 
 
+def is_about_the_transaction(error: DBAPIError) -> bool:
+    """Whether it says something of the transaction as a whole, not of the statement that met it."""
+    return _retriable(error) or _unreachable(error)
+
+
 def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:
     with (
         engine.connect().execution_options(**begin_options(engine, mode)) as connection,
@@ -60,7 +66,7 @@ def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, 
 
 def _retriable(error: DBAPIError) -> bool:
     if isinstance(error.orig, psycopg.Error):
-        return error.orig.sqlstate in SERIALIZATION_STATES
+        return error.orig.sqlstate in RETRIABLE_STATES
     return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
 
 

@@ -17,10 +17,10 @@ from agents.protocol import (
 from service import agents_link
 from service.api.access import Caller, Injected
 from service.api.answers import REFUSALS
-from service.api.strict_json import StrictRoute
+from service.api.wire_route import WireRoute
 from service.errors import FieldError, InvalidInputError
 
-router = APIRouter(prefix="/agent/v1", tags=["agents"], route_class=StrictRoute, responses=REFUSALS)
+router = APIRouter(prefix="/agent/v1", tags=["agents"], route_class=WireRoute, responses=REFUSALS)
 
 ProtocolHeader = Annotated[str, Header(alias=PROTOCOL_HEADER, max_length=8)]
 

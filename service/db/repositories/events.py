@@ -1,15 +1,15 @@
 """The event log: appended in the order of commits, read by number.
 
 Readers go on after the last number they saw, so a smaller number must never become visible after a larger one.
-SQLite has one writer at a time. In PostgreSQL numbers are drawn before the commit: the events of a transaction are
-therefore written as its last act, under a lock that it holds until it has committed.
+SQLite has one writer at a time. In PostgreSQL numbers are drawn before the commit: the events of a unit of work are
+therefore written as its last act, under a lock that its transaction holds until it has committed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import event, func, insert, or_, select, text
+from sqlalchemy import Table, event, func, insert, or_, select, text
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -20,6 +20,8 @@ from service.db.tables import EventRow
 _PENDING = "pending_events"
 _WROTE = "wrote_events"
 _LOCK = 0x6261_6365  # any constant that nobody else uses as an advisory lock
+_INSERT = insert(cast("Table", EventRow.__table__))
+_TAKE_TURN = text("SELECT pg_advisory_xact_lock(:lock)")
 _events = Reader(EventRecord, EventRow)
 
 
@@ -64,8 +66,8 @@ def _write_pending(session: Session) -> None:
     if not rows:
         return
     if session.get_bind().dialect.name == "postgresql":
-        session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    session.execute(insert(EventRow.__table__), rows)  # type: ignore[arg-type]  # it is a Table
+        session.execute(_TAKE_TURN, {"lock": _LOCK})
+    session.execute(_INSERT, rows)
     session.info[_WROTE] = True
 
 

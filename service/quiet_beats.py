@@ -1,0 +1,119 @@
+"""Heartbeats that bring no news: most of them. All that have come in together are read and stamped at once.
+
+A heartbeat is quiet where its agent is known by its token, none of its nodes is lost, no report is new, and what it
+says of its processes is what the rows say. It changes nothing but the time at which its agent was heard. Any other is
+left to `agents_link.heartbeat`, which does the same for a quiet one, one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from agents.protocol import Heartbeat, StageProcess
+from service.db import agent_queries
+from service.db.agent_queries import Heard, LiveProcess
+from service.db.records import AgentRecord
+from service.lifecycle import ENDED_PROCESS_STATES, PENDING, NodeState
+
+MAX_LAUNCHES = 20_000
+"""Launch documents that are remembered; beyond, the oldest are read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat and the token that it came with."""
+
+    token_id: str
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What a quiet heartbeat is answered."""
+
+    reports_stored: int
+    desired: tuple[StageProcess, ...]
+
+
+class Launches:
+    """What processes are started with. A key is never used twice and its document never changes, so it may be
+    remembered, whoever changes the database."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, StageProcess] = {}
+
+    def of(self, session: Session, keys: Sequence[str]) -> dict[str, StageProcess]:
+        """By key."""
+        unknown = [key for key in keys if key not in self._known]
+        for key, document in agent_queries.launches(session, unknown).items():
+            self._known[key] = StageProcess.model_validate(document)
+        found = {key: self._known[key] for key in keys}
+        while len(self._known) > MAX_LAUNCHES:
+            del self._known[next(iter(self._known))]
+        return found
+
+
+def stamp_quiet(
+    session: Session, beats: Sequence[Beat], launches: Launches, at_s: float
+) -> list[Quiet | None]:
+    """Store the quiet ones among these; what each is answered, None for one that is not quiet."""
+    ids = sorted({beat.heartbeat.agent_id for beat in beats})
+    agents = agent_queries.agents_with_ids(session, ids)
+    agent_of_node, upset = {}, set()
+    for node_id, agent_id, state in agent_queries.node_states_of(session, ids):
+        agent_of_node[node_id] = agent_id
+        if state == NodeState.LOST:
+            upset.add(agent_id)
+    live: dict[str, dict[str, LiveProcess]] = defaultdict(dict)
+    for process in agent_queries.live_states_on(session, sorted(agent_of_node)):
+        live[agent_of_node[process.node_id]][process.key] = process
+    quiet = [
+        beat.heartbeat.agent_id not in upset
+        and _is_quiet(beat, agents.get(beat.heartbeat.agent_id), live[beat.heartbeat.agent_id])
+        for beat in beats
+    ]
+    calm = [beat.heartbeat for beat, is_quiet in zip(beats, quiet, strict=True) if is_quiet]
+    agent_queries.heard_all(
+        session, [Heard(beat.agent_id, beat.boot_id, beat.clock_s - at_s) for beat in calm], at_s
+    )
+    wanted = [process.key for beat in calm for process in live[beat.agent_id].values() if _is_wanted(process)]
+    documents = launches.of(session, wanted)
+    return [
+        Quiet(
+            agents[beat.heartbeat.agent_id].reports_stored,
+            tuple(
+                documents[process.key]
+                for process in live[beat.heartbeat.agent_id].values()
+                if _is_wanted(process)
+            ),
+        )
+        if is_quiet
+        else None
+        for beat, is_quiet in zip(beats, quiet, strict=True)
+    ]
+
+
+def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProcess]) -> bool:
+    if agent is None or agent.token_id != beat.token_id:
+        return False
+    told = beat.heartbeat
+    if any(report.seq > agent.reports_stored for report in told.reports):
+        return False
+    for report in told.processes:
+        process = live.get(report.key)
+        if process is None or process.state != report.state.value or process.state in ENDED_PROCESS_STATES:
+            return False
+    named = {report.key for report in told.processes}
+    return all(
+        process.state in ENDED_PROCESS_STATES or (process.state == PENDING and process.desired)
+        for key, process in live.items()
+        if key not in named
+    )
+
+
+def _is_wanted(process: LiveProcess) -> bool:
+    return process.desired and process.state not in ENDED_PROCESS_STATES
