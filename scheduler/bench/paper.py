@@ -117,15 +117,17 @@ def paper_cells(split: Split) -> tuple[PaperCell, ...]:
     return tuple(
         PaperCell(split, jobs, arrivals, bandwidth, gpus, conduct)
         for conduct in conducts()
-        for jobs in (8, 16, 24)
+        for jobs in JOB_COUNTS
         for arrivals in ARRIVALS
-        for bandwidth in (0.3, 1.0, 1.5)
+        for bandwidth in BANDWIDTHS
         for gpus in GPU_SCALES
     )
 
 
 ARRIVALS: Final[tuple[Arrivals, ...]] = ("all", "poisson")
 GPU_SCALES: Final = (0.5, 1.0, 1.25)
+BANDWIDTHS: Final = (0.3, 1.0, 1.5)
+JOB_COUNTS: Final = (8, 16, 24)
 
 
 def drawn_regions(split: Split, draw: int) -> tuple[Mapping[str, int], Mapping[str, float]]:

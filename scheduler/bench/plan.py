@@ -103,14 +103,17 @@ class Selection:
                 position += 1
 
     def _entries(self, cell: Cell, index: int) -> Sequence[Entry]:
-        """Bounds are taken under the usual conduct alone; knobs are turned in so many draws of the frontier's cells."""
+        """Bounds are taken under the usual conduct alone, knobs turned in so many draws of the frontier's cells, and
+        schedules chosen where the cell has another than would be chosen."""
         if self.entries is not None:
             return self.entries
         turns_knobs = index < _DRAWS_WITH_KNOBS and _is_of_frontier(cell)
         return [
             entry
             for entry in all_entries()
-            if (entry != BOUNDS or cell.conduct == USUAL) and (turns_knobs or not entry.is_turned)
+            if (entry != BOUNDS or cell.conduct == USUAL)
+            and (turns_knobs or not entry.is_turned)
+            and (cell.conduct.schedule is not USUAL.schedule or not entry.chooses_schedule)
         ]
 
 

@@ -42,6 +42,7 @@ from scheduler.units import parse_time
 
 Workload = Literal["kalos-x1", "kalos-x5", "kalos-x10", "helios-x1", "helios-x1.5", "philly"]
 Backbone = Literal["list", "owned"]
+BACKBONES: Final[tuple[Backbone, ...]] = ("list", "owned")
 
 _SCENARIOS: Final[Mapping[Workload, str]] = {
     "kalos-x1": "real12-kalos-x1",
@@ -51,6 +52,7 @@ _SCENARIOS: Final[Mapping[Workload, str]] = {
     "helios-x1.5": "real12-helios-x1.5",
     "philly": "real12-kalos",  # for its regions and links alone
 }
+WORKLOADS: Final = tuple(_SCENARIOS)
 _HALF_YEARS: Final = {
     Split.TUNING: (parse_time("2023-01-09T00:00:00Z"), parse_time("2023-07-01T00:00:00Z")),
     Split.HELD_OUT: (parse_time("2023-07-03T00:00:00Z"), parse_time("2023-12-25T00:00:00Z")),
@@ -119,9 +121,8 @@ class RealCell:
 
 def real_cells(split: Split) -> tuple[RealCell, ...]:
     """The whole grid: all windows under the usual conduct, half of them with faults, and under the other conducts."""
-    workloads = tuple(name for name in _SCENARIOS if name != "philly" or split is Split.HELD_OUT)
-    backbones: tuple[Backbone, ...] = ("list", "owned")
-    usual = [RealCell(split, workload, backbone) for workload in workloads for backbone in backbones]
+    workloads = tuple(name for name in WORKLOADS if name != "philly" or split is Split.HELD_OUT)
+    usual = [RealCell(split, workload, backbone) for workload in workloads for backbone in BACKBONES]
     failing = [replace(cell, faults=True, draws=10) for cell in usual]
     others = [
         replace(cell, conduct=conduct, draws=10)

@@ -64,13 +64,35 @@ class Results:
 
     def _read(self) -> None:
         content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
+        whole = _whole_lines(content)
         if len(whole) < len(content):
             with self._path.open("r+b") as file:
                 file.truncate(len(whole))
-        for number, line in enumerate(whole.decode("utf-8").splitlines(), start=1):
-            try:
-                row = Row(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise InvalidValueError("--out", f"{self._path}:{number}", "a row of a study") from error
-            self._rows[row.key] = row
+        self._rows = _rows_of(whole, self._path)
+
+
+def read_rows(folder: Path) -> tuple[Row, ...]:
+    """What a study has come to so far, whether or not it still runs: the file is left as it is.
+
+    Raises InvalidValueError where there is no results file, or another file in its place.
+    """
+    path = folder / RESULTS
+    if not path.exists():
+        raise InvalidValueError("--out", str(folder), f"the folder of a study, with a {RESULTS}")
+    return tuple(_rows_of(_whole_lines(path.read_bytes()), path).values())
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Without a last line that was not written to its end."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _rows_of(lines: bytes, path: Path) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for number, line in enumerate(lines.decode("utf-8").splitlines(), start=1):
+        try:
+            row = Row(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise InvalidValueError("--out", f"{path}:{number}", "a row of a study") from error
+        rows[row.key] = row
+    return rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from scheduler.bench.paper import (
     ARRIVALS,
     GPU_SCALES,
+    JOB_COUNTS,
     Arrivals,
     city_of,
     drawn_jobs,
@@ -66,7 +67,7 @@ def wan_cells(split: Split) -> tuple[WanCell, ...]:
     return tuple(
         WanCell(split, jobs, arrivals, gpus, conduct)
         for conduct in conducts()
-        for jobs in (8, 16, 24)
+        for jobs in JOB_COUNTS
         for arrivals in ARRIVALS
         for gpus in GPU_SCALES
     )

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,18 +20,19 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from scheduler.bench.digest import HEADLINES, digest_of
+from scheduler.bench.comparison import BASE
 from scheduler.bench.entries import entries_of
 from scheduler.bench.plan import GRIDS, Selection
-from scheduler.bench.report import REPORT, write_report
+from scheduler.bench.report import write_report
 from scheduler.bench.results import Results, Row
 from scheduler.bench.sources import Sources
 from scheduler.bench.study import OverProcesses, Spread, run_study
 from scheduler.bench.worlds import Split
 from scheduler.errors import SchedulerError
+from service.cli.bench_report import study_document, study_tables
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
-from service.cli.output import Format, Output, emit, error_console, heading, table
+from service.cli.output import Format, Output, emit, error_console
 
 DATA = "BACE_DATA_DIR"
 
@@ -99,16 +99,9 @@ def bench(
     except SchedulerError as error:
         raise CommandError(str(error), Exit.USAGE) from error
     write_report(rows, out)
-    failed = sum(row.error is not None for row in rows)
-    document = {
-        "runs": len(rows),
-        "left": len(runs) - len(rows),
-        "failed": failed,
-        "report": str(out / REPORT),
-        "groups": digest_of(rows),
-    }
-    emit(document, output, _tables)
-    if failed:
+    document = study_document(rows, out, BASE, left=len(runs) - len(rows))
+    emit(document, output, study_tables)
+    if document["failed"]:
         raise typer.Exit(int(Exit.FAILED))
 
 
@@ -124,41 +117,6 @@ def _over_ray(cores: int | None) -> Spread:
     except ModuleNotFoundError as error:
         raise lacking(str(error.name), "ray") from None
     return OverRay(cores)
-
-
-def _tables(document: dict[str, Any]) -> Iterator[RenderableType]:
-    """Each group: how every policy compares with the base, in per cent, with the 95 % interval."""
-    for group in document["groups"]:
-        yield heading(f"{group['group']} ({group['cells']} cells)")
-        rows = [
-            [
-                entry["policy"],
-                *(_change(entry["ratios"][figure]) for figure in HEADLINES),
-                str(len(entry["cells_worse"]) or ""),
-            ]
-            for entry in group["policies"]
-        ]
-        rows.append(["strict bound", _change(group["bounds"]["jct_strict_s"])])
-        yield table(
-            ["policy", *(f">{_title(figure)}" for figure in HEADLINES), ">worse cells"], _filled(rows)
-        )
-    left = f", {document['left']} left" if document["left"] else ""
-    yield f"\n{document['runs']} runs, {document['failed']} failed{left}. Report: {document['report']}"
-
-
-def _filled(rows: list[list[str]]) -> list[list[str]]:
-    return [[*row, *[""] * (len(HEADLINES) + 2 - len(row))] for row in rows]
-
-
-def _title(figure: str) -> str:
-    return figure.rsplit("_", 1)[0].replace("_", " ")
-
-
-def _change(ratio: dict[str, float] | None) -> str:
-    if ratio is None:
-        return "–"
-    value, low, high = (f"{100 * (ratio[name] - 1):+.1f}" for name in ("value", "low", "high"))
-    return f"{value} % [{low}, {high}]"
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_a_study_that_is_stopped_early_has_something_of_every_grid() -> None:
 
 def test_usual_conduct_and_policies_as_they_are_come_first() -> None:
     runs = Selection(grids=("W",)).runs()
-    first_turn = 18 * len([entry for entry in all_entries() if entry.rank == 1])
+    first_turn = 18 * len([each for each in all_entries() if each.rank == 1 and not each.chooses_schedule])
     assert {run.entry.rank for run in runs[:first_turn]} == {1}
     assert {run.cell.conduct for run in runs[:first_turn]} == {USUAL}
     assert {run.entry.rank for run in runs} == {1, 2, 3}
@@ -82,6 +82,8 @@ def test_knobs_and_bounds_are_for_the_usual_conduct() -> None:
             assert run.entry != BOUNDS
         if run.cell.conduct != USUAL or run.cell.grid != "P":
             assert not run.entry.is_turned
+        if run.cell.conduct.schedule is USUAL.schedule:
+            assert not run.entry.chooses_schedule
         if run.entry.label == "bace@0.5":
             turned[run.cell.name] += 1
     assert set(turned.values()) == {5}

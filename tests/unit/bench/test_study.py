@@ -9,23 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.bench.comparison import against, usd_per_job_hour_saved, worse_cells
 from scheduler.bench.entries import entries_of
 from scheduler.bench.execute import prepare
 from scheduler.bench.figures import figures_of
+from scheduler.bench.groups import groups_of
 from scheduler.bench.marks import bounds_of
 from scheduler.bench.paper import PaperCell
 from scheduler.bench.plan import Run, Selection
 from scheduler.bench.report import FIGURES, REPORT, write_report
 from scheduler.bench.results import Results, Row
 from scheduler.bench.sources import Sources
-from scheduler.bench.standing import (
-    CellResults,
-    against_base,
-    cells_of,
-    groups_of,
-    usd_per_job_hour_saved,
-    worse_cells,
-)
+from scheduler.bench.standing import CellResults, cells_of
 from scheduler.bench.study import OverProcesses, run_study
 from scheduler.bench.wan import WanCell
 from scheduler.bench.worlds import USUAL, Split
@@ -169,17 +164,17 @@ def test_a_cell_in_which_a_policy_rejects_jobs_is_not_compared(
     fair = [cell for cell in cells if not cell.rejects("fifo")]
     assert rejecting
     assert fair
-    assert against_base(rejecting, "fifo", "jct_mean_s") is None
-    assert against_base(cells, "fifo", "jct_mean_s") == against_base(fair, "fifo", "jct_mean_s")
-    assert not worse_cells(cells, "bace")
+    assert against(rejecting, "fifo", "bace", "jct_mean_s") is None
+    assert against(cells, "fifo", "bace", "jct_mean_s") == against(fair, "fifo", "bace", "jct_mean_s")
+    assert not worse_cells(cells, "bace", "bace")
     slower = {cell.cell for cell in fair if _told(_ratio(cell)) > 1.01}
-    assert {cell.cell for cell in worse_cells(cells, "fifo")} >= slower
-    assert usd_per_job_hour_saved(cells, "bace") is None  # it saves nothing against itself
+    assert {cell.cell for cell in worse_cells(cells, "fifo", "bace")} >= slower
+    assert usd_per_job_hour_saved(cells, "bace", "bace") is None  # it saves nothing against itself
     assert set(groups_of(cells)) >= {"W: all"}
 
 
 def _ratio(cell: CellResults) -> float | None:
-    estimate = against_base([cell], "fifo", "jct_mean_s")
+    estimate = against([cell], "fifo", "bace", "jct_mean_s")
     return None if estimate is None else estimate.value
 
 
