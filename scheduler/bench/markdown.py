@@ -27,13 +27,7 @@ def write_markdown(rows: Sequence[Row], path: Path, base: str) -> None:
 
     Raises InvalidValueError for a file that is there and has no place for it, OSError where it cannot be written.
     """
-    document = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise InvalidValueError(
-            "--markdown", str(path), f"a new file, or one with the lines {BEGIN} and {END}"
-        )
+    before, after = _around(path)
     cells = cells_of(rows)
     groups = groups_of(cells)
     frontiers = frontiers_of(groups, base)
@@ -44,10 +38,23 @@ def write_markdown(rows: Sequence[Row], path: Path, base: str) -> None:
         *(markdown_of(section) for section in sections_of(cells, groups, base)),
     ]
     told = "\n\n".join(parts)
-    path.write_text(f"{before}{BEGIN}\n\n{told}\n\n{END}{after}", encoding="utf-8")
+    path.write_text(f"{before}{BEGIN}\n\n{told}\n\n{END}\n{after}", encoding="utf-8")
     if frontiers:
         svg.write_text(picture_of(frontiers, base), encoding="utf-8")
     write_few_figures(cells, figures)
+
+
+def _around(path: Path) -> tuple[str, str]:
+    """What stands in the file before and behind the two lines; nothing where there is no file."""
+    if not path.exists():
+        return "", ""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    bare = [line.strip() for line in lines]
+    if bare.count(BEGIN) != 1 or bare.count(END) != 1 or bare.index(BEGIN) > bare.index(END):
+        raise InvalidValueError(
+            "--markdown", str(path), f"a new file, or one with one line {BEGIN} and one {END} after it"
+        )
+    return "".join(lines[: bare.index(BEGIN)]), "".join(lines[bare.index(END) + 1 :])
 
 
 def _summary(rows: Sequence[Row], cells: int, figures: str) -> str:

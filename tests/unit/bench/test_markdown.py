@@ -132,9 +132,10 @@ def test_a_study_of_nothing_is_told_as_well(tmp_path: Path) -> None:
 
 def test_a_document_keeps_what_is_not_of_the_study(rows: tuple[Row, ...], tmp_path: Path) -> None:
     path = tmp_path / "told.md"
-    path.write_text(f"# Before\n{BEGIN}\nolder\n{END}\nAfter.\n")
+    before = f"# Before\nBetween `{BEGIN}` and `{END}` it is made.\n"
+    path.write_text(f"{before}{BEGIN}\nolder\n{END}\nAfter.\n")
     document = told(rows, tmp_path)
-    assert document.startswith(f"# Before\n{BEGIN}\n")
+    assert document.startswith(f"{before}{BEGIN}\n")
     assert document.endswith(f"{END}\nAfter.\n")
     assert "older" not in document
     assert told(rows, tmp_path) == document
