@@ -56,9 +56,9 @@ class Backoff:
     A random part keeps the agents of a region from coming back to a restarted server all at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dice: random.Random) -> None:
         self._failures = 0
-        self._random = random.SystemRandom()
+        self._dice = dice
 
     def reset(self) -> None:
         """After a success."""
@@ -68,7 +68,7 @@ class Backoff:
         """The wait after one more failure."""
         self._failures += 1
         wait_s = interval_s * min(MAX_BACKOFF_INTERVALS, 2.0 ** (self._failures - 1))
-        return wait_s * self._random.uniform(0.75, 1.0)
+        return wait_s * self._dice.uniform(0.75, 1.0)
 
 
 class Agent:
@@ -84,6 +84,7 @@ class Agent:
         slots: dict[str, int],
         clock: Clock,
         log: Log,
+        dice: random.Random,
     ) -> None:
         self._identity = identity
         self._client = client
@@ -93,12 +94,17 @@ class Agent:
         self._slots = slots
         self._clock = clock
         self._log = log
-        self._backoff = Backoff()
+        self._backoff = Backoff(dice)
         self._interval_s = 2.0
         self._batch_bytes = BATCH_BYTES
         self._joined = False
         self._next_call_s = 0.0
         self._lease_told = True
+
+    @property
+    def next_call_s(self) -> float:
+        """When it speaks to the server next, on the clock since boot, if nothing happens before."""
+        return self._next_call_s
 
     def run(self, ending: threading.Event) -> None:
         """Until `ending` is set. Workers go on: the next agent in the same folder adopts them."""

@@ -10,26 +10,81 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agents.errors import JournalError
 
 Record = dict[str, Any]
 
 
-class Journal:
-    """An open journal. `append` returns when the records are on disk."""
+class Storage(Protocol):
+    """The bytes of a journal. What a method has done is on disk when it returns; OSError where it could not be."""
+
+    def size_bytes(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+    def append(self, data: bytes) -> None:
+        """After an OSError any part of the data may be there."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None: ...
+
+    def replace(self, data: bytes) -> None:
+        """At once or not at all."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JournalFile:
+    """`Storage` in a file, which is made if it is not there. Links are not followed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = _open_append(path)
-        self.size_bytes = os.fstat(self._file).st_size
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def read(self) -> bytes:
+        return self._path.read_bytes()
+
+    def append(self, data: bytes) -> None:
+        _write_all(self._file, data)
+        os.fsync(self._file)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._file, size_bytes)
+
+    def replace(self, data: bytes) -> None:
+        draft = self._path.with_name(f"{self._path.name}.new")
+        draft.unlink(missing_ok=True)
+        file = _open_append(draft)
+        _write_all(file, data)
+        os.fsync(file)
+        os.replace(draft, self._path)
+        _sync_folder(self._path.parent)
+        os.close(self._file)
+        self._file = file
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Journal:
+    """An open journal. `append` returns when the records are on disk."""
+
+    def __init__(self, path: Path, open_storage: Callable[[Path], Storage] = JournalFile) -> None:
+        self._path = path
+        self._storage = open_storage(path)
+        self.size_bytes = self._storage.size_bytes()
 
     def read(self) -> list[Record]:
         """All records, oldest first; cuts off a torn last one."""
-        data = self._path.read_bytes()
+        data = self._storage.read()
         records: list[Record] = []
         good = 0
         for line in data.splitlines(keepends=True):
@@ -50,35 +105,26 @@ class Journal:
         """All of the records, or JournalError and none of them."""
         data = b"".join(map(_encode, records))
         try:
-            _write_all(self._file, data)
-            os.fsync(self._file)
+            self._storage.append(data)
         except OSError as error:
             self._truncate(self.size_bytes)
             raise JournalError(f"{self._path}: {error}") from error
         self.size_bytes += len(data)
 
     def replace(self, records: Iterable[Record]) -> None:
-        """Compaction: the records take the place of all that is in the file, at once or not at all."""
-        draft = self._path.with_name(f"{self._path.name}.new")
-        draft.unlink(missing_ok=True)
+        """Compaction: the records take the place of all that is in the journal, at once or not at all."""
         try:
-            file = _open_append(draft)
-            _write_all(file, b"".join(map(_encode, records)))
-            os.fsync(file)
-            os.replace(draft, self._path)
-            _sync_folder(self._path.parent)
+            self._storage.replace(b"".join(map(_encode, records)))
         except OSError as error:
-            raise JournalError(f"{draft}: {error}") from error
-        os.close(self._file)
-        self._file = file
-        self.size_bytes = os.fstat(file).st_size
+            raise JournalError(f"{self._path}: {error}") from error
+        self.size_bytes = self._storage.size_bytes()
 
     def close(self) -> None:
         """Nothing is left to write: every append is on disk already."""
-        os.close(self._file)
+        self._storage.close()
 
     def _truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._file, size_bytes)
+        self._storage.truncate(size_bytes)
         self.size_bytes = size_bytes
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
@@ -53,17 +55,42 @@ def read_deadline(path: str) -> float | None:
     return float(deadline_s) if isinstance(deadline_s, int | float) else None
 
 
-class Lease:
-    """The lease as the agent holds it. Survives a restart of the agent by its file."""
+class Deadline(Protocol):
+    """Where the deadline is kept, for the agent that comes next and for every supervisor."""
+
+    def read(self) -> float | None:
+        """On `boot_clock_s`; None where there is none of this boot."""
+        ...
+
+    def write(self, deadline_s: float) -> None:
+        """Whole or not at all; OSError."""
+        ...
+
+
+class DeadlineFile:
+    """`Deadline` in a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._deadline_s = read_deadline(path)
+
+    def read(self) -> float | None:
+        return read_deadline(self._path)
+
+    def write(self, deadline_s: float) -> None:
+        write_deadline(self._path, deadline_s)
+
+
+class Lease:
+    """The lease as the agent holds it. Survives a restart of the agent by its file."""
+
+    def __init__(self, path: str, open_deadline: Callable[[str], Deadline] = DeadlineFile) -> None:
+        self._deadline = open_deadline(path)
+        self._deadline_s = self._deadline.read()
 
     def renew(self, sent_at_s: float, lease_s: float) -> None:
         """After an answered heartbeat that was sent at `sent_at_s` (`boot_clock_s`)."""
         self._deadline_s = sent_at_s + lease_s
-        write_deadline(self._path, self._deadline_s)
+        self._deadline.write(self._deadline_s)
 
     def valid(self, now_s: float) -> bool:
         """Whether workers may run at `now_s`. False before the first answered heartbeat."""

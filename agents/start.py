@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from random import SystemRandom
 from secrets import token_hex
 
 from agents.client import ServerClient
@@ -47,7 +48,8 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
         identity = Identity(work_dir.agent_id(), f"boot-{token_hex(8)}", version("bacepipe"), tuple(offers))
         with ServerClient(settings.url, settings.token) as client:
             slots = count_of_nodes(hardware)
-            agent = Agent(identity, client, state, table, Lease(work_dir.lease_file), slots, clock, log)
+            lease = Lease(work_dir.lease_file)
+            agent = Agent(identity, client, state, table, lease, slots, clock, log, SystemRandom())
             agent.run(ending)
             if settings.stop_workers_on_exit:
                 agent.stop_workers()

@@ -26,11 +26,22 @@ RETRIABLE_STATES = frozenset({"40001", "40P01", "25P03"})
 CONNECTION_STATES = ("08", "53", "57P")  # connection lost, out of resources, shut down
 
 
-def transact(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:
+def wait_before_retry(attempt: int) -> None:
+    """Blocks the thread for longer with every attempt (from 0), each a little differently."""
+    pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
+    time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, hides nothing
+
+
+def transact(
+    engine: Engine,
+    mode: Mode,
+    work: Callable[[Session], T],
+    pause: Callable[[int], None] = wait_before_retry,
+) -> tuple[T, bool]:
     """Runs `work` in one transaction; committed whole, or not at all. Also tells whether it wrote events.
 
-    Tried again, within a bound, where the database could not put it in a serial order or is busy. Raises
-    UnavailableError where the bound is reached or the database cannot be reached.
+    Tried again, within a bound, where the database could not put it in a serial order or is busy; `pause` is called
+    before each retry. Raises UnavailableError where the bound is reached or the database cannot be reached.
     """
     for attempt in range(MAX_ATTEMPTS):
         try:
@@ -40,10 +51,13 @@ def transact(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[
                 raise UnavailableError(
                     "the database cannot be reached; nothing was stored, try again"
                 ) from error
+            if _full(error):
+                raise UnavailableError(
+                    "the database's disk is full; nothing was stored: make room, then try again"
+                ) from error
             if not _retriable(error):
                 raise
-        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
-        time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, hides nothing
+        pause(attempt)
     raise UnavailableError(
         f"the database was too busy for {MAX_ATTEMPTS} attempts; nothing was stored, try again"
     )
@@ -78,3 +92,8 @@ def _unreachable(error: DBAPIError) -> bool:
             state is None or state.startswith(CONNECTION_STATES)
         )
     return "unable to open database" in str(error.orig)
+
+
+def _full(error: DBAPIError) -> bool:
+    # PostgreSQL says so with a state of "out of resources", which counts as unreachable.
+    return "database or disk is full" in str(error.orig)

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select, text, update
@@ -22,6 +23,7 @@ from service.db.tables import LeaderRow, ProjectRow
 from service.db.transaction import transact
 from service.errors import UnavailableError
 from service.ports import Db
+from tests.control_world import make_tables
 
 
 def _projects(engine: Engine) -> int:
@@ -115,6 +117,24 @@ def test_a_busy_database_is_tried_again_within_a_bound(
     with pytest.raises(UnavailableError, match="nothing was stored"):
         transact(engine, Mode.WRITE, busy)
     assert attempts == transaction.MAX_ATTEMPTS
+
+
+def test_a_full_disk_refuses_for_now_and_stores_nothing(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'full.db'}")
+    make_tables(engine)
+    with engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+
+    def grow(session: Session) -> None:
+        session.connection().exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+        for number in range(1000):
+            access.ensure_project(session, f"p{number}" + "x" * 50, 0.0)
+
+    with pytest.raises(UnavailableError, match="disk is full; nothing was stored"):
+        transact(engine, Mode.WRITE, grow)
+    found, _ = transact(engine, Mode.READ, lambda session: access.projects(session, EVERYTHING))
+    assert found == []
+    engine.dispose()
 
 
 def test_a_database_that_is_away_is_told_so() -> None:

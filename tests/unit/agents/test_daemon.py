@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
@@ -187,6 +188,7 @@ class World:
             SLOTS,
             self.clock,
             self.log,
+            Random(1),
         )
 
     def crash(self) -> None:
@@ -320,7 +322,7 @@ def test_a_body_that_is_too_large_is_halved_until_it_passes(world: World) -> Non
 
 
 def test_backoff_grows_to_a_few_intervals_and_starts_anew() -> None:
-    backoff = Backoff()
+    backoff = Backoff(Random(1))
     waits = [backoff.next_s(2.0) for _ in range(8)]
     assert 1.5 <= waits[0] <= 2.0
     assert all(wait <= 2.0 * MAX_BACKOFF_INTERVALS for wait in waits)
