@@ -1,0 +1,315 @@
+"""One world: replicas on one database, agents on their machines, the network between them, users, and a seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.job import FINAL_JOB_STATES
+from service import tokens
+from service.settings import Settings
+from tests.simulation import faults as fault_classes
+from tests.simulation import history
+from tests.simulation.agent import SimulatedAgent
+from tests.simulation.bus import Redis
+from tests.simulation.clients import HUGE, KINDS, LINK_BPS, Caller, Operator, PriceFeed, Submitters
+from tests.simulation.clocks import HostClock
+from tests.simulation.database import Database
+from tests.simulation.dice import Dice
+from tests.simulation.gang import Gang
+from tests.simulation.host import Host
+from tests.simulation.network import Network, Weather
+from tests.simulation.replica import Replica
+from tests.simulation.rules import CommitRules
+from tests.simulation.running import Running
+from tests.simulation.trace import Trace
+
+DRIFT = 500e-6
+PATIENCE_S = 1500.0
+"""After healing: a job that has not ended by then waits for ever."""
+HEALED_LOOK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of a world."""
+
+    agents: int = 20
+    replicas: int = 3
+    regions: int = 4
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Scaled with the number of agents, as a server of so many would."""
+        return max(2.0, self.agents / 8.0)
+
+
+class World:
+    """Made inside its loop; `run` is its whole life."""
+
+    def __init__(
+        self, seed: int, size: Size, faults: frozenset[str], policy: str, keep_lines: bool = False
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.faults = faults
+        self.dice = Dice(seed)
+        self.trace = Trace(self.loop, lines=[] if keep_lines else None)
+        self.settings = _settings(size, policy)
+        self.regions = tuple(f"region-{number}" for number in range(size.regions))
+        self.running = Running(self.trace)
+        self.redis = Redis(self.dice.of("redis"))
+        self.database = Database(self.trace, self.dice.of("database"))
+        self.replicas = [
+            Replica(
+                number,
+                self.settings,
+                self.database,
+                self.redis,
+                self.trace,
+                self.dice.of(f"replica {number}"),
+            )
+            for number in range(size.replicas)
+        ]
+        self.network = Network(self.replicas, self.trace, self.dice)
+        self.gangs: dict[str, Gang] = {}
+        self.hosts = [self._host(number) for number in range(size.agents)]
+        self.agents: list[SimulatedAgent] = []
+        self.client_names: list[str] = []
+        self.users: list[Submitters] = []
+        self._background: list[asyncio.Task[Any]] = []
+        self._nemesis: list[asyncio.Task[Any]] = []
+
+    async def run(self, seconds: float) -> None:
+        """Set up, live through faults for so long, heal, and judge."""
+        try:
+            await self._set_up()
+            self._let_loose()
+            await self._until_broken(seconds)
+            if not self.trace.violations:
+                await self._heal()
+                await self._until_all_have_ended()
+            if not self.trace.violations:
+                await self._judge()
+        finally:
+            await self._end()
+
+    def start_replica(self, replica: Replica) -> None:
+        replica.start()
+        replica.lead_when_possible()
+
+    async def _set_up(self) -> None:
+        """Tokens, then the rules begin to look; replicas, links, prices, agents."""
+        services = self.replicas[0].start()
+        admin = await tokens.bootstrap(services)
+        assert admin is not None
+        root = Caller("admin", admin.text, self.network)
+        rules = CommitRules(self.database.driver, self.running, self.trace)
+        self.database.after_commit = rules.look
+        rules.commit = self.database.commits
+        agents = await self._token(root, {"name": "agents", "role": "agent"})
+        users = {
+            project: await self._token(root, {"name": project, "role": "submitter", "project": project})
+            for project in ("nlp", "vision")
+        }
+        self.replicas[0].lead_when_possible()
+        for replica in self.replicas[1:]:
+            self.start_replica(replica)
+        for number, host in enumerate(self.hosts):
+            region = self.regions[number % len(self.regions)]
+            dice = self.dice.of(f"agent {host.name}")
+            self.agents.append(SimulatedAgent(host, region, agents, self.network, self.trace, dice))
+            self._go(self._start_agent(self.agents[-1]))
+        await asyncio.sleep(self.settings.heartbeat_interval_s)
+        for src in self.regions:
+            for dst in self.regions:
+                if src != dst:
+                    body = {"capacity_bps": LINK_BPS, "latency_s": 0.002}
+                    await root.insist("PUT", f"/v1/links/{src}/{dst}", body)
+        self._people(root, users)
+
+    def _people(self, root: Caller, users: dict[str, str]) -> None:
+        links = tuple((src, dst) for src in self.regions for dst in self.regions if src != dst)
+        nodes = tuple(host.name for host in self.hosts)
+        self.operator = Operator(
+            Caller("operator", root.token, self.network), nodes, links, 40.0, self.dice.of("operator")
+        )
+        feed = Caller("feed", root.token, self.network)
+        self.feed = PriceFeed(feed, self.regions, 30.0, self.trace, self.dice.of("prices"))
+        self.reader = root
+        self.client_names = ["operator", "feed", *users]
+        every_s = 2 * 240.0 / len(self.hosts)
+        # A policy that acts at random never says that a job cannot run.
+        kinds = KINDS if self.settings.policy == "restless" else (*KINDS, HUGE)
+        for project, token in users.items():
+            user, dice = Caller(project, token, self.network), self.dice.of(project)
+            self.users.append(Submitters(user, project, self.regions, every_s, self.trace, dice, kinds))
+
+    def _let_loose(self) -> None:
+        """Users, and whatever goes wrong."""
+        self._go(self.feed.run())
+        for each in (self.operator, *self.users):
+            self._nemesis.append(self._go(each.run()))
+        weather = fault_classes.WEATHER
+        self.network.weather = Weather(
+            **{kind: odds for kind, odds in weather.items() if kind in self.faults}
+        )
+        for each in fault_classes.CLASSES:
+            if each.name in self.faults:
+                self._nemesis.append(self._go(self._strike(each)))
+
+    async def _start_agent(self, agent: SimulatedAgent) -> None:
+        await asyncio.sleep(self.dice.of("order of agents").uniform(0.0, self.settings.heartbeat_interval_s))
+        await agent.run()
+
+    async def _strike(self, fault: fault_classes.FaultClass) -> None:
+        dice = self.dice.of(f"fault {fault.name}")
+        while True:
+            await asyncio.sleep(dice.expovariate(1.0 / fault.every_s))
+            await fault.strike(self, dice)
+
+    async def _heal(self) -> None:
+        """Nothing goes wrong any more, and nobody submits: what is there has to come to its end."""
+        self.trace.add("heals")
+        for task in self._nemesis:
+            task.cancel()
+        self.network.weather = Weather()
+        self.network.cuts.clear()
+        self.network.end_of_the_late()
+        self.database.is_busy = self.database.is_full = self.database.loses_answers = False
+        self.redis.is_gone = self.feed.is_stale = False
+        for replica in self.replicas:
+            if not replica.is_alive:
+                self.start_replica(replica)
+            replica.is_cut_off = False
+            replica.gate.open()
+        for agent in self.agents:
+            agent.gate.open()
+            agent.host.disk.is_full = agent.host.cannot_start = False
+            agent.host.disk.cut_in_writes = agent.host.dies_at_start = None
+        await self.operator.restore()
+
+    async def _until_all_have_ended(self) -> None:
+        end_s = self.loop.time() + PATIENCE_S
+        while not self.trace.violations:
+            await self._until_broken(HEALED_LOOK_S)
+            states = self.database.driver.execute("SELECT job_id, state FROM jobs").fetchall()
+            waiting = [(job_id, state) for job_id, state in states if state not in FINAL_JOB_STATES]
+            if not waiting and not any(host.alive for host in self.hosts):
+                return
+            if self.loop.time() > end_s:
+                why = (
+                    self.database.driver.execute(
+                        "SELECT name, reasons FROM jobs WHERE job_id = ?", (waiting[0][0],)
+                    ).fetchone()
+                    if waiting
+                    else [host.name for host in self.hosts if host.alive]
+                )
+                self.trace.violation("after healing every job ends", f"{waiting[:5]}: {why}")
+
+    async def _judge(self) -> None:
+        """What only the whole history tells."""
+        for rule, detail in history.broken(self.database.driver):
+            self.trace.violation(rule, detail)
+        rows = {
+            name: (job_id, state, reasons, retries)
+            for job_id, name, state, reasons, retries in self.database.driver.execute(
+                "SELECT job_id, name, state, reasons, retries FROM jobs"
+            )
+        }
+        for submission in (each for user in self.users for each in user.submissions):
+            found = rows.get(submission.name)
+            if submission.job_id is not None and (found is None or found[0] != submission.job_id):
+                self.trace.violation(
+                    "what was acknowledged is there", f"{submission.name} {submission.job_id}: {found}"
+                )
+            if found is None:
+                continue
+            allowed = {"trains": {"succeeded"}, "stubborn": {"succeeded"}, "huge": {"rejected"}}.get(
+                submission.kind, {"failed"}
+            )
+            if submission.cancelled:
+                allowed = {"cancelled"}
+            elif submission.cancel_asked:
+                allowed = allowed | {"cancelled"}
+            if found[3] == self.settings.max_retries:  # too many things went wrong in a row
+                allowed = allowed | {"failed"}
+            if found[1] not in allowed:
+                self.trace.violation(
+                    "every job comes to its own end", f"{submission.name} is {found[1]}: {found[2]}"
+                )
+
+    async def _until_broken(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.trace.broken.wait()
+        except TimeoutError:
+            return
+
+    async def _end(self) -> None:
+        for replica in self.replicas:
+            self.trace.reached.update(_reached_by(replica))
+        for task in (*self._nemesis, *self._background):
+            task.cancel()
+        self.network.end_of_the_late()
+        for replica in self.replicas:
+            if replica.is_alive:
+                replica.crash()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in sorted(others, key=hash):
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self.database.close()
+
+    def _host(self, number: int) -> Host:
+        name = f"node-{number:03d}"
+        dice = self.dice.of(f"host {name}")
+        drift = dice.uniform(-DRIFT, DRIFT) if "clock-step" in self.faults else 0.0
+        clock = HostClock(self.loop, drift, dice.uniform(-120.0, 120.0))
+        return Host(name, dice.choice((2, 2, 4)), clock, self.gangs, self.running, self.trace, dice)
+
+    def _go(self, life: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(life)
+        task.add_done_callback(self._ended)
+        self._background.append(task)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.trace.violation("the simulation itself holds", repr(task.exception()))
+
+    async def _token(self, root: Caller, body: dict[str, Any]) -> str:
+        answer = await root.insist("POST", "/v1/tokens", body)
+        assert answer is not None
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["token"])
+
+
+def _reached_by(replica: Replica) -> dict[str, int]:
+    return {}
+
+
+def _settings(size: Size, policy: str) -> Settings:
+    heartbeat_s = size.heartbeat_s
+    lease_s, grace_s = 5 * heartbeat_s, 6.0
+    return Settings(
+        # Several replicas, so the leader has to wait for a lease to end; what is behind the port is our business.
+        database_url="postgresql+psycopg://simulated/bace",
+        checkpoint_root="s3://checkpoints",
+        policy=policy,
+        heartbeat_interval_s=heartbeat_s,
+        lease_s=lease_s,
+        max_stop_grace_s=grace_s,
+        node_lost_after_s=lease_s + grace_s + 5.5,
+        leader_lease_s=6.0,
+        plan_interval_s=5.0,
+        replan_debounce_s=5.0,
+        replan_interval_s=20.0,
+        promise_max_age_s=40.0,
+        start_timeout_s=60.0,
+        max_retries=8,
+        retry_backoff_s=0.5,
+        region_cooldown_s=30.0,
+        bill_interval_s=10.0,
+    )
