@@ -76,6 +76,14 @@ def family_of(label: str) -> str:
     return label.split(KNOB_SEPARATOR, 1)[0]
 
 
+def knob_of(label: str) -> float:
+    """Where the knob of a policy stands, from cheap to fast."""
+    family, turned, value = label.partition(KNOB_SEPARATOR)
+    if turned:
+        return float(value)
+    return Objective().weight_jct if family == _WEIGHING else PolicyConfig().growth
+
+
 @cache
 def all_entries() -> tuple[Entry, ...]:
     """The bounds, every policy as it is, and the other settings of the knobs: what a whole study runs."""

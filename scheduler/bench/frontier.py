@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.bench.comparison import against, bound_over
-from scheduler.bench.entries import family_of
+from scheduler.bench.entries import family_of, knob_of
 from scheduler.bench.groups import real_group
 from scheduler.bench.pairs import Estimate
 from scheduler.bench.standing import CellResults, policies_of
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A policy, by completion time."""
+    """A policy, its knob turned from cheap to fast."""
 
     family: str
     points: tuple[Point, ...]
@@ -66,7 +66,7 @@ def _frontier(name: str, cells: Sequence[CellResults], base: str) -> Frontier:
     return Frontier(
         name,
         tuple(
-            Curve(family, tuple(sorted(points, key=lambda point: point.jct.value)))
+            Curve(family, tuple(sorted(points, key=lambda point: knob_of(point.label))))
             for family, points in curves.items()
         ),
         {title: bound.value for title, bound in bounds.items() if bound is not None},

@@ -43,7 +43,7 @@ def against_base(groups: Mapping[str, Sequence[CellResults]], base: str) -> Sect
             goal = _GOALS.get(name, "") if base == "bace" else ""
             figures = (draws(ratios[0]), *map(change, ratios), *map(point, bounds))
             rows.append((f"{name}{suffix}", str(len(cells)), *figures, goal))
-    head = ("cells", "of them", "draws", "JCT", "electricity", "egress", "paid", "strict", "moldable", "goal")
+    head = ("group", "cells", "draws", "JCT", "electricity", "egress", "paid", "strict", "moldable", "goal")
     return Section(
         f"{OWN} against {base}",
         f"Changes in per cent, with 95 % intervals. `draws` is how many pairs of runs a line is of; `strict` and "

@@ -24,9 +24,30 @@ _SHOWN: Final = {
 }
 """The policies that are shown, with colours of middling lightness; ablations would hide them."""
 _FIRST: Final = "horizon"
-_FINE: Final = tuple(count / 10 for count in range(1, 31))
-_COARSE: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
-_MOST_TICKS: Final = 8
+_TICKS: Final = (
+    1.0,
+    0.5,
+    2.0,
+    0.2,
+    5.0,
+    0.1,
+    10.0,
+    0.05,
+    0.02,
+    20.0,
+    50.0,
+    0.7,
+    1.5,
+    0.3,
+    3.0,
+    0.8,
+    0.9,
+    0.6,
+    1.2,
+)
+"""Those before are drawn rather than those after, where there is no room for both."""
+_TICK_ROOM: Final = 26
+_BOUND_CLASSES: Final = {"strict bound": "strict", "moldable bound": "moldable"}
 _COLUMNS: Final = 2
 _WIDTH, _HEIGHT = 420, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 34, 44
@@ -38,7 +59,8 @@ _ROOM: Final = 1.08
 _STYLE: Final = """
 text{font:12px system-ui,sans-serif;fill:#74808d}.title{font-weight:600;font-size:13px}
 .grid{stroke:#9aa5b1;stroke-opacity:.25}.one{stroke:#9aa5b1;stroke-opacity:.8}
-.bound{stroke:#7c8794;stroke-dasharray:5 4}.ci{stroke-opacity:.45}.curve{fill:none;stroke-linejoin:round}
+.strict,.moldable{stroke:#7c8794}.strict{stroke-dasharray:7 4}.moldable{stroke-dasharray:2 3}
+.ci{stroke-opacity:.45}.curve{fill:none;stroke-linejoin:round}
 """.replace("\n", "")
 
 
@@ -60,10 +82,12 @@ class _Axis:
         return self.begin + part * (self.end - self.begin)
 
     def ticks(self) -> list[float]:
-        fine, coarse = (
-            [tick for tick in ticks if self.least <= tick <= self.most] for ticks in (_FINE, _COARSE)
-        )
-        return fine if len(coarse) <= len(fine) <= _MOST_TICKS else coarse
+        kept: list[float] = []
+        for tick in _TICKS:
+            room = all(abs(self.at(tick) - self.at(other)) >= _TICK_ROOM for other in kept)
+            if self.least <= tick <= self.most and room:
+                kept.append(tick)
+        return kept
 
 
 def picture_of(frontiers: Sequence[Frontier], base: str) -> str:
@@ -76,7 +100,8 @@ def picture_of(frontiers: Sequence[Frontier], base: str) -> str:
         for number, frontier in enumerate(frontiers)
     )
     present = {curve.family for frontier in frontiers for curve in frontier.curves}
-    legend = "".join(_legend([name for name in _SHOWN if name in present]))
+    bounds = list(dict.fromkeys(title for frontier in frontiers for title in frontier.bounds))
+    legend = "".join(_legend([name for name in _SHOWN if name in present], bounds))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img"><title>What is paid against mean JCT, over {escape(base)}</title><style>{_STYLE}</style>'
@@ -101,9 +126,7 @@ def _panel(frontier: Frontier, base: str) -> Iterator[str]:
     yield f'<text x="{middle:.0f}" y="{_HEIGHT - 10}" text-anchor="middle">mean JCT over {escape(base)}</text>'
     yield f'<text transform="translate(13 {(y.begin + y.end) / 2:.0f}) rotate(-90)" text-anchor="middle">paid</text>'
     for title, bound in frontier.bounds.items():
-        yield _line("bound", x.at(bound), _TOP, x.at(bound), y.begin)
-        place = f"translate({x.at(bound) - 4:.1f} {_TOP + 2}) rotate(-90)"
-        yield f'<text transform="{place}" text-anchor="end" font-size="10">{escape(title)}</text>'
+        yield _line(_BOUND_CLASSES[title], x.at(bound), _TOP, x.at(bound), y.begin)
     # what the picture is about lies on top
     for curve in sorted(curves, key=lambda curve: curve.family == _FIRST):
         yield from _curve(curve, x, y)
@@ -130,11 +153,14 @@ def _curve(curve: Curve, x: _Axis, y: _Axis) -> Iterator[str]:
         yield _dot(left, top, radius, colour, told)
 
 
-def _legend(names: Sequence[str]) -> Iterator[str]:
+def _legend(names: Sequence[str], bounds: Sequence[str]) -> Iterator[str]:
     a_row = _COLUMNS * (_WIDTH - _LEFT) // _LEGEND_STEP
-    for number, name in enumerate(names):
+    for number, name in enumerate([*names, *bounds]):
         left, top = _LEFT + number % a_row * _LEGEND_STEP, 16 + number // a_row * 20
-        yield _dot(left, top - 4, 4.5, _SHOWN[name], name)
+        if name in bounds:
+            yield _line(_BOUND_CLASSES[name], left - 14, top - 4, left + 6, top - 4)
+        else:
+            yield _dot(left, top - 4, 4.5, _SHOWN[name], name)
         yield f'<text x="{left + 10}" y="{top}">{escape(name)}</text>'
 
 

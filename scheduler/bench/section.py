@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from scheduler.bench.pairs import Estimate
 
-NONE = "–"
+_CODE: Final = re.compile("`([^`]+)`")
+
+NONE: Final = "–"
 """What stands where a study has no figure."""
 
 
@@ -72,7 +76,8 @@ def html_of(section: Section) -> str:
     if not shown:
         return ""
     tables = "".join(_html_table(table) for table in shown)
-    return f"<h2>{html.escape(section.title)}</h2><p>{html.escape(section.text)}</p>{tables}"
+    text = _CODE.sub(r"<code>\1</code>", html.escape(section.text))
+    return f"<h2>{html.escape(section.title)}</h2><p>{text}</p>{tables}"
 
 
 def _line(cells: Sequence[str]) -> str:
