@@ -20,6 +20,7 @@ class ReasonCode(StrEnum):
     BEHIND_IN_QUEUE = "BehindInQueue"  # jobs before it took what it needed in this round
     PLACE_KEPT = "PlaceKept"  # it has waited too long: where and when it comes next is kept free for it
     KEPT_FOR_ANOTHER = "KeptForAnother"  # what is free is kept for a job that has waited too long
+    BETTER_SOON = "BetterSoon"  # it would fit, but by forecast it is better to wait for another place
     BLOCKED_BY_HEAD = "BlockedByHead"  # strict order: the job at the head waits
     DEADLINE_AT_RISK = "DeadlineAtRisk"  # it would fit, but not end by its deadline on what is free
     DEADLINE_UNMEETABLE = "DeadlineUnmeetable"  # not even alone on this cluster would it end by its deadline

@@ -24,6 +24,7 @@ VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
         "no-forecast": HorizonConfig(forecasts=False),
         "no-migration": HorizonConfig(migrates=False),
         "no-chains": HorizonConfig(most_regions=1),
+        "no-apart": HorizonConfig(stays_apart=False),
         "one-cut": HorizonConfig(most_regions=2),
         "named-stages": HorizonConfig(stages=StageChoice.NAMED),
         "most-stages": HorizonConfig(stages=StageChoice.MOST),

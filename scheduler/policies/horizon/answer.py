@@ -71,7 +71,7 @@ def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound, told: T
     key = (work.demand, job.generation > 1)
     lacking = told.get(key)
     if lacking is None:
-        lacking = told[key] = round_.reasons(job, work.demand)
+        lacking = told[key] = _passed_over(board, work) or round_.reasons(job, work.demand)
     if work.misses:
         lacking = (missed_reason(work), *lacking)
     if kept is None:
@@ -85,6 +85,18 @@ def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound, told: T
         detail = f"it would fit now, but {head} has waited too long, and {where} is kept for that one"
         return (Reason(ReasonCode.KEPT_FOR_ANOTHER, detail),)
     return lacking
+
+
+def _passed_over(board: Board, work: Work) -> tuple[Reason, ...]:
+    """That a job would fit, but waits all the same: only the portfolio decides so. Empty if it is not so."""
+    if board.kept is not None or len(board.works) > board.config.rollout_jobs:
+        return ()
+    option = best_option(work, board, None)
+    if option is None:
+        return ()
+    where = f"it would fit over {option.seat.placement.describe()}"
+    detail = f"{where}, but by forecast jobs end sooner or cost less if it waits for another place"
+    return (Reason(ReasonCode.BETTER_SOON, detail),)
 
 
 def _start(board: Board, work: Work, seat: Seat) -> Start:

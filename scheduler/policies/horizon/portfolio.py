@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from scheduler.options import Demand
 from scheduler.placement import Transfer
@@ -20,9 +21,14 @@ from scheduler.policies.horizon.rollout import Act, Outcome, play
 from scheduler.policies.horizon.scoring import keeps_limits
 from scheduler.policies.horizon.weights import Weights
 from scheduler.policies.horizon.work import Work, seat_of
+from scheduler.policies.narrowed import in_one_region
 from scheduler.priority import by_dynamic_priority
 from scheduler.restart import granted_transfers, restart_s
 from scheduler.snapshot import WaitingJob
+
+_DEARER: Final = 0.02
+_SLOWER: Final = 0.001
+"""Parts of what is paid and of completion times that are no harm beside a gain in the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Way:
     weights: Weights
     first: Act
     later: Act
+    apart: bool = False
+    """Jobs that stand in one region, and those that wait, look for room in one region only."""
 
 
 def elastic(board: Board) -> None:
@@ -105,13 +113,15 @@ def cheapest_way(board: Board, within: float) -> Board:
 def best_way(board: Board) -> Board:
     """The board after the first step of the first way that is as fast as asked; of the fastest, if none is.
 
-    Ways that are as fast but for a hair differ in what they cost.
+    Ways that are as fast but for a hair differ in what they cost. The main way leaves chains out where that is better.
     """
     config, weights = board.config, board.weights
     tried: list[tuple[Outcome, Board]] = []
     reference_s = math.inf
     for way in ways(config, weights):
         played, first = _tried(way, board)
+        if way.name == "elastic" and config.stays_apart:
+            played, first = _apart_or(way, board, played, first)
         tried.append((played, first))
         if way.name == "bace":
             reference_s = played.jct_s
@@ -122,14 +132,46 @@ def best_way(board: Board) -> Board:
     return min(as_fast, key=lambda each: each[0].bill_s(weights))[1]
 
 
+def _apart_or(way: Way, board: Board, played: Outcome, first: Board) -> tuple[Outcome, Board]:
+    """What a way came to, or what it comes to where jobs stay in one region, if that is better by a part in time or
+    money and no worse in the other but for a hair.
+
+    A chain over thin links is slow for as long as its job runs; a job in one region may have to wait for it. Which is
+    worth more depends on who ends when, and on who else could take what a chain would hold: a rollout tells.
+    """
+    if not any(
+        seat.placement.cuts and seat is not first.works[job_id].seat for job_id, seat in first.seats.items()
+    ):
+        return played, first
+    gain, apart = board.config.apart_gain, _tried(replace(way, apart=True), board)
+    slower_s, dearer_usd = apart[0].jct_s - played.jct_s, apart[0].bill_usd - played.bill_usd
+    jct_s, bill_usd = played.jct_s, abs(played.bill_usd)
+    is_quicker = slower_s < -gain * jct_s and dearer_usd <= _DEARER * bill_usd
+    is_cheaper = dearer_usd < -gain * bill_usd and slower_s <= _SLOWER * jct_s
+    return apart if is_quicker or is_cheaper else (played, first)
+
+
 def _tried(way: Way, board: Board) -> tuple[Outcome, Board]:
     """What a way comes to, and the board after its first step."""
     first = board.clone()
     first.config, first.weights = way.config, way.weights
+    if way.apart:
+        _keep_apart(first)
     way.first(first)
     played = play(first.clone(), way.later, board.config.rollout_events)
     first.config, first.weights = board.config, board.weights
+    if way.apart:
+        for job_id, work in first.works.items():
+            first.works[job_id] = replace(work, demand=board.works[job_id].demand)
     return played, first
+
+
+def _keep_apart(board: Board) -> None:
+    """Who stands in several regions may go on so."""
+    for job_id, work in board.works.items():
+        seat = board.seats.get(job_id)
+        if seat is None or not seat.placement.cuts:
+            board.works[job_id] = replace(work, demand=in_one_region(work.demand))
 
 
 def _slower(config: HorizonConfig, part: float) -> HorizonConfig:
