@@ -52,6 +52,8 @@ class Rule(StrEnum):
         "chain"  # each region once, each cut over links that exist, with a bandwidth and the right latency
     )
     GPUS = "gpus"
+    QUOTA = "quota"  # no tenant holds more GPUs than it may
+    SPENDING = "spending"  # or begins anything once its month's money is spent
     LINK = "link"
     UPLINK = "uplink"
     DOWNLINK = "downlink"
@@ -113,6 +115,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         staying = [job for job in snapshot.running if not job.stopping and job.spec.job_id not in stopped]
         found += _gpus(snapshot, staying, leaving, begun)
         found += _bandwidth(snapshot, staying, begun)
+        found += _quotas(snapshot, staying, begun)
     return tuple(found)
 
 
@@ -367,6 +370,33 @@ def _gpus(
             )
             yield Violation(
                 jobs, Rule.GPUS, f"{pool[0]}/{pool[1]}: {gpus} GPUs promised, {max(0, room[pool])} are free"
+            )
+
+
+def _quotas(snapshot: Snapshot, staying: list[RunningJob], starts: list[_Begun]) -> Iterator[Violation]:
+    """GPUs of every tenant that is given any, with what it holds on and what is promised to it. One that holds more
+    than it may already, because that was changed, may go on, but not hold more than it does."""
+    for project, quota in sorted(snapshot.quotas.items()):
+        given = [start for start in starts if start.spec.project == project]
+        jobs = ", ".join(sorted(start.job_id for start in given))
+        if given and quota.gpus is not None:
+            kept = [job.allocation.placement for job in staying if job.spec.project == project]
+            kept += [each.placement for each in snapshot.promised if each.spec.project == project]
+            after = _held_gpus([*kept, *(start.placement for start in given)]).total()
+            before = _held_gpus(
+                job.allocation.placement for job in snapshot.running if job.spec.project == project
+            ).total()
+            begins_any = any(isinstance(start.decision, Start) for start in given)
+            if after > quota.gpus and (begins_any or after > before):
+                yield Violation(
+                    jobs, Rule.QUOTA, f"{project}: {after} GPUs held of {quota.gpus} that it may hold"
+                )
+        spent_out = quota.usd_per_month is not None and quota.spent_usd >= quota.usd_per_month
+        if spent_out and any(isinstance(start.decision, Start) for start in given):
+            yield Violation(
+                jobs,
+                Rule.SPENDING,
+                f"{project}: has spent {quota.spent_usd:g} USD of {quota.usd_per_month:g}",
             )
 
 

@@ -30,6 +30,9 @@ class ReasonCode(StrEnum):
         "BudgetTooSmall"  # not even at its cheapest, alone on this cluster, does it cost so little
     )
     BUDGET_EXHAUSTED = "BudgetExhausted"  # what is left of its budget is not enough to end it
+    QUOTA_GPUS = "QuotaGpus"  # its project would hold more GPUs than it may
+    QUOTA_SPEND = "QuotaSpend"  # its project would spend more this month than it may
+    QUOTA_TOO_SMALL = "QuotaTooSmall"  # it needs more GPUs than its project may ever hold
     DATA_UNREACHABLE = "DataUnreachable"  # no link brings its data to where its first stage could stand
     MEMORY_TOO_SMALL = "MemoryTooSmall"  # no number of stages fits in any GPU type's memory
     NEVER_FITS = "NeverFits"  # K_min exceeds what this policy could ever place on this cluster

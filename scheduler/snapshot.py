@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -86,6 +87,20 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may hold and spend at most; None: as much as there is.
+
+    `spent_usd` is what the ledger holds for the calendar month (UTC) that ends at `month_ends_s` (epoch seconds).
+    """
+
+    gpus: int | None = None
+    """Held at once."""
+    usd_per_month: float | None = None
+    spent_usd: float = 0.0
+    month_ends_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The world at `now_s` (epoch seconds, UTC) as far as it is known then.
 
@@ -106,3 +121,5 @@ class Snapshot:
     """Jobs that ended not long ago, the last first: what kind of jobs there are, beyond those of now."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """Weight of each tenant (project) that has one; empty where all jobs are of one queue."""
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """Of each tenant that has any: no plan gives it more, whatever the policy."""

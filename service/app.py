@@ -76,7 +76,9 @@ def create_app(services: Services, background: Background | None = None) -> Fast
     app.state.services = services
     app.state.authenticator = authenticator
     problems.install(app)
+    # Routes are tried in this order, and most requests are heartbeats.
     for resource in (
+        agents,
         jobs,
         plans,
         nodes,
@@ -88,7 +90,6 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         access,
         audit,
         history,
-        agents,
         health,
     ):
         app.include_router(resource.router)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
-from scheduler.explain import Explanation, explain
+from scheduler.explain import Explanation
+from scheduler.explain_quotas import explain_within_quotas
 from scheduler.snapshot import Snapshot
 from service.access import Principal
 from service.db.records import JobRecord
@@ -35,7 +36,7 @@ async def explain_job(services: Services, principal: Principal, job_id: str) -> 
     if not any(waiting.spec.job_id == job.job_id for waiting in snapshot.waiting):
         return JobExplanation(job, None)
     config = policy_of(services.settings)
-    told = await services.compute.run(lambda: explain(snapshot, config, job.job_id))
+    told = await services.compute.run(lambda: explain_within_quotas(snapshot, config, job.job_id))
     return JobExplanation(job, _for(principal, snapshot, told))
 
 

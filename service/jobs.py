@@ -6,19 +6,20 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
 from scheduler.policies import plans_by_limits
+from scheduler.policies.quota_reasons import too_small
 from scheduler.spec.job import JobDocument
 from scheduler.spec.support import named_regions
 from service import cursors, job_input, topics
 from service.access import Principal
-from service.db.records import EventRecord, IdempotencyRecord, JobRecord
-from service.db.repositories import access, cluster, events, jobs
+from service.db.records import EventRecord, IdempotencyRecord, JobRecord, QuotaRecord
+from service.db.repositories import access, cluster, events, jobs, quotas
 from service.db.scope import Scope
 from service.errors import (
     AmbiguousIdError,
@@ -30,7 +31,7 @@ from service.errors import (
 from service.job_views import JobView, view_jobs, view_new_job
 from service.lifecycle import Moment, record_birth
 from service.progress import Rules, request_cancel
-from service.reason_documents import plan_pending
+from service.reason_documents import plan_pending, to_document
 from service.services import Services
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -65,7 +66,8 @@ async def submit(
         if parsed.placement.regions or named_regions(parsed):
             job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
         access.ensure_project(session, record.project, now_s)
-        jobs.add(session, record)
+        told = replace(record, reasons=_reasons(parsed, quotas.of_project(session, record.project)))
+        jobs.add(session, told)
         record_birth(
             session,
             "job",
@@ -76,12 +78,21 @@ async def submit(
             name=record.name,
             **_not_planned_by(parsed, services.settings.policy),
         )
-        return Submitted(view_new_job(record), replayed=False)
+        return Submitted(view_new_job(told), replayed=False)
 
     submitted = await services.db.run(work)
     if not submitted.replayed:
         await services.bus.publish(topics.PLANNING)
     return submitted
+
+
+def _reasons(job: JobDocument, quota: QuotaRecord) -> list[dict[str, Any]]:
+    """Why it waits until a planning round has looked at it; at once, if its project may never hold so many GPUs."""
+    parallelism = job.to_spec("", job.project, 0.0).parallelism
+    least = (parallelism.stages_min or 1) * parallelism.gpus_per_stage
+    if quota.gpus is not None and least > quota.gpus:
+        return [to_document(too_small(job.project, quota.gpus, least))]
+    return [plan_pending("accepted")]
 
 
 def _not_planned_by(job: JobDocument, policy: str) -> dict[str, list[str]]:
@@ -215,7 +226,7 @@ def _new_job(parsed: JobDocument, job_id: str, principal: Principal, now_s: floa
         not_before_s=0.0,
         cancel_requested=False,
         stop_cause=None,
-        reasons=[plan_pending("accepted")],
+        reasons=[],
         queue_position=None,
         version=1,
     )

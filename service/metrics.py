@@ -165,6 +165,19 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.project_held_gpus = self._gauge(
+            "bace_project_held_gpus", "GPUs that a project holds.", ["queue"]
+        )
+        self.project_quota_gpus = self._gauge(
+            "bace_project_quota_gpus", "GPUs that a project may hold at once.", ["queue"]
+        )
+        self.project_spent = self._gauge(
+            "bace_project_spent_month_dollars", "Billed to a project in this calendar month (UTC).", ["queue"]
+        )
+        self.project_quota = self._gauge(
+            "bace_project_quota_month_dollars", "What a project may spend in a calendar month.", ["queue"]
+        )
+
     def _gauge(self, name: str, documentation: str, labels: list[str]) -> Gauge:
         """A gauge that the leader alone tells."""
         gauge = Gauge(name, documentation, labels, registry=self.registry)

@@ -1,4 +1,4 @@
-"""Projects: the tenants, and their shares."""
+"""Projects: the tenants, their shares and their quotas."""
 
 from __future__ import annotations
 
@@ -9,29 +9,47 @@ from sqlalchemy.orm import Session
 
 from service import topics
 from service.access import Principal
-from service.db.repositories import access, events, jobs, leader
+from service.db.records import QuotaRecord
+from service.db.repositories import access, allocations, events, jobs, leader, quotas
+from service.months import month_of
 from service.services import Services
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project and how many of its jobs are in which state."""
+    """A project, how many of its jobs are in which state, and what it holds and has spent this month (UTC)."""
 
     project: str
     created_at_s: float
     share: float | None
+    quota_gpus: int | None
+    quota_usd_per_month: float | None
+    held_gpus: int
+    spent_usd_this_month: float
     jobs: dict[str, int]
 
 
 async def list_all(services: Services, principal: Principal) -> list[ProjectView]:
     """Those the caller may see."""
 
+    month = month_of(services.clock.now())
+
     def work(session: Session) -> list[ProjectView]:
+        held, spent = allocations.held_gpus_by_project(session), quotas.spent_usd(session, month)
         counts: dict[str, dict[str, int]] = defaultdict(dict)
         for (project, state), count in jobs.count_by_state(session, principal.scope).items():
             counts[project][state] = count
         return [
-            ProjectView(record.project, record.created_at_s, record.share, counts[record.project])
+            ProjectView(
+                project=record.project,
+                created_at_s=record.created_at_s,
+                share=record.share,
+                quota_gpus=record.quota_gpus,
+                quota_usd_per_month=record.quota_usd_per_month,
+                held_gpus=held.get(record.project, 0),
+                spent_usd_this_month=spent.get(record.project, 0.0),
+                jobs=counts[record.project],
+            )
             for record in access.projects(session, principal.scope)
         ]
 
@@ -78,6 +96,35 @@ async def put_share(
                 object_id=project,
                 actor=principal.token_id,
                 data={"share": share},
+            )
+        return is_new
+
+    is_new = await services.db.run(work)
+    await services.bus.publish(topics.PLANNING)
+    return await _show(services, principal, project), is_new
+
+
+async def put_quota(
+    services: Services, principal: Principal, project: str, quota: QuotaRecord
+) -> tuple[ProjectView, bool]:
+    """Bounds what a project may hold at once and spend in a month (None: not at all), and makes it if need be; whether
+    it did. What runs goes on; nothing above the quota is promised from now on."""
+    now_s = services.clock.now()
+
+    def work(session: Session) -> bool:
+        is_new = access.ensure_project(session, project, now_s)
+        if is_new or quotas.of_project(session, project) != quota:
+            quotas.change(session, project, quota)
+            leader.capacity_changed(session)
+            events.append(
+                session,
+                project=project,
+                at_s=now_s,
+                kind="project.created" if is_new else "project.changed",
+                object_kind="project",
+                object_id=project,
+                actor=principal.token_id,
+                data={"quota_gpus": quota.gpus, "quota_usd_per_month": quota.usd_per_month},
             )
         return is_new
 

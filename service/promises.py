@@ -16,7 +16,16 @@ from scheduler.plan import Move, Plan, Start
 from scheduler.snapshot import Promise, Snapshot, WaitingJob
 
 _PLACE = frozenset(
-    {Rule.GPUS, Rule.LINK, Rule.UPLINK, Rule.DOWNLINK, Rule.CHAIN, Rule.REGION_ALLOWED, Rule.MEMORY}
+    {
+        Rule.GPUS,
+        Rule.QUOTA,
+        Rule.LINK,
+        Rule.UPLINK,
+        Rule.DOWNLINK,
+        Rule.CHAIN,
+        Rule.REGION_ALLOWED,
+        Rule.MEMORY,
+    }
 )
 """The rules that tell whether a placement can stand; what was decided with it (transfers, stages) stays decided."""
 

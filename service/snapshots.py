@@ -12,16 +12,17 @@ from sqlalchemy.orm import Session
 from scheduler.cluster import RestartCosts
 from scheduler.job import LIVE_JOB_STATES, Elasticity, JobSpec, JobState
 from scheduler.placement import Allocation
-from scheduler.snapshot import Promise, RunningJob, Snapshot, WaitingJob
+from scheduler.snapshot import Promise, Quota, RunningJob, Snapshot, WaitingJob
 from scheduler.spec.job import parse_job
 from service import placements
 from service.checkpoints import regions_that_reach
 from service.cluster_view import cluster_of
 from service.cooldown import avoiding, cooling
 from service.db.records import AllocationRecord, HeldGpuRecord, JobRecord, NodeRecord, PromiseRecord
-from service.db.repositories import access, allocations, cluster, jobs, leader, ledger, promises
+from service.db.repositories import access, allocations, cluster, jobs, leader, ledger, promises, quotas
 from service.known_prices import electricity
 from service.lifecycle import NodeState
+from service.months import month_ends_s, month_of
 
 RECENT_JOBS = 50
 
@@ -108,6 +109,7 @@ class SnapshotReader:
             ),
             recent=tuple(specs[job.job_id] for job in recent),
             shares=access.shares(session),
+            quotas=quotas_of(session, now_s),
         )
 
     def _past(self, session: Session, ended: Sequence[AllocationRecord]) -> dict[str, _Past]:
@@ -124,6 +126,18 @@ class SnapshotReader:
             brought = before.brought if before else frozenset()
             past[record.job_id] = _Past(spent_usd, record, brought | {began})
         return past
+
+
+def quotas_of(session: Session, now_s: float) -> dict[str, Quota]:
+    """Of the projects that have one, with what they have spent this month."""
+    found = quotas.of_projects(session)
+    if not found:
+        return {}
+    spent, ends_s = quotas.spent_usd(session, month_of(now_s)), month_ends_s(now_s)
+    return {
+        project: Quota(quota.gpus, quota.usd_per_month, spent.get(project, 0.0), ends_s)
+        for project, quota in found.items()
+    }
 
 
 def _present_usd(

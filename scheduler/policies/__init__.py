@@ -18,6 +18,7 @@ from scheduler.policies.easy import EasyPolicy
 from scheduler.policies.elastic import ElasticPolicy
 from scheduler.policies.horizon.policy import HorizonPolicy
 from scheduler.policies.queueing import QueuePolicy
+from scheduler.policies.quotas import decide_within
 from scheduler.policies.variants import VARIANTS
 from scheduler.priority import by_arrival, by_dynamic_priority, by_user_priority
 from scheduler.snapshot import Snapshot
@@ -224,7 +225,12 @@ def policy_of(config: PolicyConfig) -> Policy:
 
 
 def decide(snapshot: Snapshot, config: PolicyConfig) -> Plan:
-    """One decision for every waiting job, in the order in which the policy looked at them."""
+    """One decision for every waiting job, in the order in which the policy looked at them; within quotas."""
+    return decide_within(snapshot, lambda world: asked(world, config))
+
+
+def asked(snapshot: Snapshot, config: PolicyConfig) -> Plan:
+    """What the policy alone decides, whatever the quotas."""
     policy = policy_of(config)
     if isinstance(policy, HorizonPolicy):
         return policy.decide(snapshot, strict=config.strict, seed=config.seed, objective=config.objective)

@@ -56,6 +56,7 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("GET", "/v1/projects"): _READ,
         ("POST", "/v1/projects"): _ADMIN,
         ("PUT", "/v1/projects/{project}"): _ADMIN,
+        ("PUT", "/v1/projects/{project}/quota"): _ADMIN,
         ("GET", "/v1/audit"): _ADMINS,
         ("GET", "/v1/accounts"): _ADMINS,
         ("POST", "/v1/accounts"): _ADMINS,

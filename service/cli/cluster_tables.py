@@ -176,13 +176,17 @@ def accounts_table(accounts: list[Document]) -> Iterator[RenderableType]:
 
 
 def projects_table(projects: list[Document]) -> Iterator[RenderableType]:
-    """The projects with their shares and jobs."""
+    """The projects with their shares, quotas and jobs."""
     yield table(
-        ["PROJECT", ">SHARE", "JOBS"],
+        ["PROJECT", ">SHARE", ">GPUS", ">OF", ">SPENT THIS MONTH", ">OF", "JOBS"],
         [
             [
                 project["project"],
                 None if project["share"] is None else f"{project['share']:g}",
+                project["held_gpus"],
+                "∞" if project["quota_gpus"] is None else project["quota_gpus"],
+                format_usd(project["spent_usd_this_month"]),
+                "∞" if project["quota_usd_per_month"] is None else format_usd(project["quota_usd_per_month"]),
                 ", ".join(f"{count} {state}" for state, count in sorted(project["jobs"].items())) or "none",
             ]
             for project in projects

@@ -1,4 +1,4 @@
-"""`bace project list|share`."""
+"""`bace project list|share|quota`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from service.cli.cluster_tables import projects_table
 from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit
 
-NO_SHARE = "none"
+NO_SHARE = NO_LIMIT = "none"
 
 project_app = typer.Typer(
     name="project",
-    help="Projects (tenants) and their shares of the cluster.",
+    help="Projects (tenants), their shares of the cluster and their quotas.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -23,7 +23,7 @@ project_app = typer.Typer(
 
 @project_app.command("list")
 def list_projects(output: Output = Format.TABLE) -> None:
-    """List the projects with their shares and jobs."""
+    """List the projects with their shares, quotas and jobs."""
     with Api() as api:
         emit({"items": api.pages("/v1/projects")}, output, lambda document: projects_table(document["items"]))
 
@@ -44,6 +44,45 @@ def share(
     with Api() as api:
         found = api.request("PUT", f"/v1/projects/{segment(project)}", document=body)
         emit(found, output, lambda document: projects_table([document]))
+
+
+@project_app.command("quota")
+def quota(
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="It is made if need be.")],
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="GPUs that it may hold at once, or none for no limit.")
+    ] = None,
+    usd_per_month: Annotated[
+        str | None,
+        typer.Option("--usd-per-month", help="USD that it may spend in a calendar month (UTC), or none."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Bound what a project may hold and spend; without options, show what it may and does."""
+    with Api() as api:
+        known = {each["project"]: each for each in api.pages("/v1/projects")}.get(project, {})
+        if gpus is None and usd_per_month is None:
+            if not known:
+                raise CommandError(f"There is no project {project}.", Exit.NOT_FOUND)
+            emit(known, output, lambda document: projects_table([document]))
+            return
+        body = {"gpus": known.get("quota_gpus"), "usd_per_month": known.get("quota_usd_per_month")}
+        if gpus is not None:
+            body["gpus"] = _limit(gpus, int, "--gpus: {} is not valid: expected a whole number of at least 0")
+        if usd_per_month is not None:
+            wrong = "--usd-per-month: {} is not valid: expected a number of at least 0"
+            body["usd_per_month"] = _limit(usd_per_month, float, wrong)
+        found = api.request("PUT", f"/v1/projects/{segment(project)}/quota", document=body)
+        emit(found, output, lambda document: projects_table([document]))
+
+
+def _limit(text: str, kind: type[int] | type[float], wrong: str) -> float | None:
+    if text == NO_LIMIT:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise CommandError(f"{wrong.format(text)}, or {NO_LIMIT}", Exit.USAGE) from None
 
 
 def _weight(text: str) -> float:

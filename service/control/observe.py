@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from scheduler.cost import SECONDS_PER_HOUR, WATTS_PER_KILOWATT
+from scheduler.snapshot import Quota
 from service.capacity import GpuCount, count_gpus, used_by_node
 from service.causes import BY_PLAN
 from service.db import metrics_queries
@@ -15,6 +16,7 @@ from service.db.metrics_queries import BilledTotal, JobEvent
 from service.db.records import LinkRecord, NodeRecord
 from service.db.repositories import allocations, cluster, events, prices, promises
 from service.services import Services
+from service.snapshots import quotas_of
 
 BITS_PER_BYTE = 8.0
 STARTED = "job.starting"
@@ -39,6 +41,9 @@ class View:
     reserved_bps: dict[tuple[str, str], float]
     electricity: dict[str, tuple[float, float]]
     """Region → (price in force, since when)."""
+    quotas: dict[str, Quota]
+    """Of the projects that have one."""
+    held_by_project: dict[str, int]
     bills: list[BilledTotal]
     moves: list[JobEvent]
     last_bill: int
@@ -60,6 +65,7 @@ class Observer:
         view = await self._services.db.read(lambda session: self._read(session, now_s))
         self._show_queue(view, now_s)
         self._show_capacity(view, now_s)
+        self._show_quotas(view)
         self._count_bills(view)
         self._count_moves(view)
         self._last_bill, self._last_event = view.last_bill, view.last_event
@@ -88,6 +94,8 @@ class Observer:
             links=cluster.links(session),
             reserved_bps=allocations.reserved_bps(session),
             electricity=_electricity(session, now_s),
+            quotas=quotas_of(session, now_s),
+            held_by_project=allocations.held_gpus_by_project(session),
             bills=metrics_queries.billed(session, self._last_bill or 0, last_bill),
             moves=metrics_queries.job_events(session, moved_after, last_event, (STARTED, REQUEUED, *ENDS)),
             last_bill=last_bill,
@@ -132,6 +140,25 @@ class Observer:
         for region, (price, since_s) in view.electricity.items():
             metrics.electricity_price.labels(region).set(price)
             metrics.electricity_price_age.labels(region).set(max(0.0, now_s - since_s))
+
+    def _show_quotas(self, view: View) -> None:
+        metrics = self._services.metrics
+        gauges = (
+            metrics.project_held_gpus,
+            metrics.project_quota_gpus,
+            metrics.project_spent,
+            metrics.project_quota,
+        )
+        for gauge in gauges:
+            gauge.clear()
+        for project in view.quotas.keys() | view.held_by_project.keys():
+            metrics.project_held_gpus.labels(project).set(view.held_by_project.get(project, 0))
+        for project, quota in view.quotas.items():
+            metrics.project_spent.labels(project).set(quota.spent_usd)
+            if quota.gpus is not None:
+                metrics.project_quota_gpus.labels(project).set(quota.gpus)
+            if quota.usd_per_month is not None:
+                metrics.project_quota.labels(project).set(quota.usd_per_month)
 
     def _count_bills(self, view: View) -> None:
         metrics = self._services.metrics

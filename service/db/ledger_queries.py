@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,9 @@ from sqlalchemy.orm import Session
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import AllocationRecord
+from service.db.repositories import quotas
 from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow
+from service.months import month_of
 
 _allocations = Reader(AllocationRecord, AllocationRow)
 
@@ -90,16 +93,21 @@ def billed_quantity(session: Session, allocation_id: str, kind: str, region: str
 
 def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]) -> None:
     """Append rows; IntegrityError if one of them was billed before."""
-    if bills:
-        session.execute(
-            insert(LedgerRow),
-            [
-                {
-                    "project": allocation.project,
-                    "job_id": allocation.job_id,
-                    "allocation_id": allocation.allocation_id,
-                    **{name: getattr(bill, name) for name in Bill.__slots__},
-                }
-                for bill in bills
-            ],
-        )
+    if not bills:
+        return
+    spent: defaultdict[str, float] = defaultdict(float)
+    for bill in bills:
+        spent[month_of(bill.from_s)] += bill.amount_usd
+    quotas.add_spent(session, allocation.project, spent)
+    session.execute(
+        insert(LedgerRow),
+        [
+            {
+                "project": allocation.project,
+                "job_id": allocation.job_id,
+                "allocation_id": allocation.allocation_id,
+                **{name: getattr(bill, name) for name in Bill.__slots__},
+            }
+            for bill in bills
+        ],
+    )

@@ -46,6 +46,14 @@ class ProjectRecord:
     project: str
     created_at_s: float
     share: float | None
+    quota_gpus: int | None = None
+    quota_usd_per_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRecord:
+    gpus: int | None
+    usd_per_month: float | None
 
 
 @dataclass(frozen=True, slots=True)

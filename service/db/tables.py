@@ -39,13 +39,20 @@ class Base(DeclarativeBase):
 
 
 class ProjectRow(Base):
-    """A tenant. `share` is its weight against the others', for policies that keep shares; None: it has none."""
+    """A tenant. `share` is its weight against the others', for policies that keep shares; None: it has none. Quotas
+    are what it may hold at once and spend in a calendar month (UTC); None: as much as there is."""
 
     __tablename__ = "projects"
     project: Mapped[str] = mapped_column(Name, primary_key=True)
     created_at_s: Mapped[float]
     share: Mapped[float | None]
-    __table_args__ = (CheckConstraint("share >= 0", name="project_share"),)
+    quota_gpus: Mapped[int | None]
+    quota_usd_per_month: Mapped[float | None]
+    __table_args__ = (
+        CheckConstraint("share >= 0", name="project_share"),
+        CheckConstraint("quota_gpus >= 0", name="project_quota_gpus"),
+        CheckConstraint("quota_usd_per_month >= 0", name="project_quota_usd"),
+    )
 
 
 class AccountRow(Base):
@@ -495,6 +502,15 @@ class AuditRow(Base):
         Index("audit_of_project", "project", "seq"),
         Index("audit_by_age", "last_at_s"),
     )
+
+
+class MonthlySpendingRow(Base):
+    """The sum of the ledger's rows of a project that begin in a month (UTC); written with them."""
+
+    __tablename__ = "monthly_spending"
+    project: Mapped[str] = mapped_column(Name, primary_key=True)
+    month: Mapped[str] = mapped_column(String(7), primary_key=True)
+    amount_usd: Mapped[float]
 
 
 class IdempotencyRow(Base):

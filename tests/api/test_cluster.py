@@ -171,3 +171,19 @@ async def test_a_dry_run_without_room_holds_with_reasons(server: Server, admin: 
     assert plan["decision"] in ("hold", "reject")
     assert plan["reasons"]
     assert (plan["placement"], plan["cost_usd"]) == (None, None)
+
+
+async def test_a_quota_is_set_by_an_administrator_and_told_with_what_is_used(server: Server) -> None:
+    async with server.client() as admin, server.client("nlp") as nlp, server.client("nlp-admin") as boss:
+        made = await admin.put("/v1/projects/nlp/quota", json={"gpus": 2, "usd_per_month": None})
+        assert made.status_code == 200
+        for client in (nlp, boss):
+            refused = await client.put("/v1/projects/nlp/quota", json={"gpus": 99, "usd_per_month": None})
+            assert refused.status_code == 403
+        [project] = (await nlp.get("/v1/projects")).json()["items"]
+        assert (project["quota_gpus"], project["quota_usd_per_month"]) == (2, None)
+        assert (project["held_gpus"], project["spent_usd_this_month"]) == (0, 0.0)
+        job = (await nlp.post("/v1/jobs", json=job_document())).json()
+        assert [reason["code"] for reason in job["reasons"]] == ["QuotaTooSmall"]
+        for wrong in ({"gpus": -1, "usd_per_month": None}, {"gpus": 1}, {"gpus": 1.5, "usd_per_month": 1}):
+            assert (await admin.put("/v1/projects/nlp/quota", json=wrong)).status_code == 422

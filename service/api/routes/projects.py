@@ -10,8 +10,9 @@ from service import projects
 from service.api.access import Caller, Injected
 from service.api.answers import REFUSALS
 from service.api.schemas.base import Page
-from service.api.schemas.projects import CreateProject, Project, PutProject
+from service.api.schemas.projects import CreateProject, Project, PutProject, PutQuota
 from service.api.strict_json import StrictRoute
+from service.db.records import QuotaRecord
 
 ProjectPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
@@ -37,5 +38,16 @@ async def put_project(
 ) -> Project:
     """Give a project its share of the cluster, for policies that keep shares; makes the project if need be."""
     view, is_new = await projects.put_share(services, principal, project, body.share)
+    response.status_code = 201 if is_new else 200
+    return Project.model_validate(view)
+
+
+@router.put("/{project}/quota", response_model=Project, responses={201: {"model": Project}})
+async def put_quota(
+    services: Injected, principal: Caller, response: Response, project: ProjectPath, body: PutQuota
+) -> Project:
+    """Bound what a project may hold at once and spend in a month; makes the project if need be. What runs goes on."""
+    quota = QuotaRecord(body.gpus, body.usd_per_month)
+    view, is_new = await projects.put_quota(services, principal, project, quota)
     response.status_code = 201 if is_new else 200
     return Project.model_validate(view)

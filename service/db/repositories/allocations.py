@@ -152,6 +152,12 @@ def hold_links(session: Session, allocation_id: str, links: Sequence[HeldLinkRec
         _links.add(session, *links)
 
 
+def held_gpus_by_project(session: Session) -> dict[str, int]:
+    """How many each project holds."""
+    found = session.execute(select(HeldGpuRow.project, func.count()).group_by(HeldGpuRow.project))
+    return {project: count for project, count in found}  # noqa: C416 - dict() loses the types
+
+
 def held_gpus(session: Session) -> list[HeldGpuRecord]:
     return _gpus.all(session, order_by=[HeldGpuRow.node_id, HeldGpuRow.gpu_index])
 

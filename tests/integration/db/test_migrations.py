@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.db import migrate
 from service.db.engine import make_engine
-from service.db.repositories import access, accounts, allocations, leader
+from service.db.repositories import access, accounts, allocations, leader, quotas
 from service.db.scope import EVERYTHING
 from service.db.tables import Base
 from service.db.transaction import Mode, transact
@@ -36,6 +36,13 @@ OF_AN_OLDER_VERSION = (
     " 'bb', 1.0)",
     "INSERT INTO agents (agent_id, project, token_id, agent_version, reports_stored, clock_offset_s, joined_at_s,"
     " heartbeat_at_s) VALUES ('agent-1', '*', 'token-2', '0.1.0', 0, 0.0, 1.0, 1.0)",
+    # 2026-11-30T23:59:59Z, 2026-12-01T00:00:00Z, and a kind that nobody pays for.
+    "INSERT INTO ledger (project, job_id, allocation_id, kind, region, dst, gpu_type, from_s, to_s, quantity, unit,"
+    " price, price_source, amount_usd) VALUES"
+    " ('nlp', 'job-1', 'alloc-1', 'electricity', 'eu', '', 'g', 1796083199, 1796083200, 1.0, 'kWh', 3.0, 's', 3.0),"
+    " ('nlp', 'job-1', 'alloc-1', 'electricity', 'eu', '', 'g', 1796083200, 1796083201, 1.0, 'kWh', 4.0, 's', 4.0),"
+    " ('nlp', 'job-1', 'alloc-1', 'rent', 'eu', '', 'g', 1796083200, 1796083201, 1.0, 'kWh', 5.0, 's', 5.0),"
+    " ('nlp', 'job-1', 'alloc-1', 'carbon', 'eu', '', 'g', 1796083200, 1796083201, 1.0, 'kg', 1.0, 's', 1.0)",
 )
 
 
@@ -78,8 +85,12 @@ def test_what_an_older_version_stored_is_kept_and_completed(empty: Engine) -> No
     assert (found.transfers, found.stop_cause, found.stop_why) == ([], None, None)
     projects, _ = transact(empty, Mode.READ, lambda session: access.projects(session, EVERYTHING))
     assert [(each.project, each.share) for each in projects] == [("nlp", None)]
-    with pytest.raises(IntegrityError), empty.begin() as connection:
-        connection.execute(text("UPDATE projects SET share = -1"))
+    for column in ("share", "quota_gpus", "quota_usd_per_month"):
+        with pytest.raises(IntegrityError), empty.begin() as connection:
+            connection.execute(text(f"UPDATE projects SET {column} = -1"))  # noqa: S608
+    for month, amount_usd in (("2026-11", 3.0), ("2026-12", 9.0)):
+        spent, _ = transact(empty, Mode.READ, lambda session, at=month: quotas.spent_usd(session, at))
+        assert spent == {"nlp": amount_usd}
     tokens, _ = transact(empty, Mode.READ, lambda session: access.tokens(session, EVERYTHING))
     roles, _ = transact(
         empty,

@@ -74,3 +74,16 @@ def test_projects_are_listed_with_their_shares(bace: Bace, server: FakeServer) -
     output = bace("project", "list").output
     assert "4 queued, 1 running" in output
     assert "vision" in output
+
+
+def test_the_quota_of_a_project_is_set_by_parts_and_shown(bace: Bace, server: FakeServer) -> None:
+    known = {**PROJECT, "quota_gpus": 8, "quota_usd_per_month": 100.0}
+    server.answer("GET", "/v1/projects", {"items": [sent(Project, known)], "next": None})
+    server.answer("PUT", "/v1/projects/nlp/quota", sent(Project, known))
+    assert "100" in bace("project", "quota", "nlp").output
+    bace("project", "quota", "nlp", "--gpus", "16")
+    bace("project", "quota", "nlp", "--usd-per-month", "none")
+    bodies = [asked["body"] for asked in server.asked if asked["method"] == "PUT"]
+    assert bodies == [{"gpus": 16, "usd_per_month": 100.0}, {"gpus": 8, "usd_per_month": None}]
+    assert bace("project", "quota", "nlp", "--gpus", "many").exit_code == Exit.USAGE
+    assert bace("project", "quota", "unheard-of").exit_code == Exit.NOT_FOUND

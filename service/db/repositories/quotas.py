@@ -1,0 +1,63 @@
+"""What projects may hold and spend, and what they have spent in a month."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from service.db.records import QuotaRecord
+from service.db.tables import MonthlySpendingRow, ProjectRow
+from service.db.upsert import insert_of
+
+
+def of_projects(session: Session) -> dict[str, QuotaRecord]:
+    """Of those that have any, by project."""
+    found = session.execute(
+        select(ProjectRow.project, ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month)
+        .where(or_(ProjectRow.quota_gpus.is_not(None), ProjectRow.quota_usd_per_month.is_not(None)))
+        .order_by(ProjectRow.project)
+    )
+    return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
+
+
+def of_project(session: Session, project: str) -> QuotaRecord:
+    """Of one; without any limits if there is no such project."""
+    found = session.execute(
+        select(ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month).where(ProjectRow.project == project)
+    ).first()
+    return QuotaRecord(None, None) if found is None else QuotaRecord(*found)
+
+
+def change(session: Session, project: str, quota: QuotaRecord) -> None:
+    session.execute(
+        update(ProjectRow)
+        .where(ProjectRow.project == project)
+        .values(quota_gpus=quota.gpus, quota_usd_per_month=quota.usd_per_month)
+    )
+
+
+def spent_usd(session: Session, month: str) -> dict[str, float]:
+    """By project, what the ledger holds of that month."""
+    found = session.execute(
+        select(MonthlySpendingRow.project, MonthlySpendingRow.amount_usd)
+        .where(MonthlySpendingRow.month == month)
+        .order_by(MonthlySpendingRow.project)
+    )
+    return {project: amount for project, amount in found}  # noqa: C416 - dict() loses the types
+
+
+def add_spent(session: Session, project: str, by_month: Mapping[str, float]) -> None:
+    """Count what has just been billed to a project."""
+    table = MonthlySpendingRow.__table__
+    for month, amount_usd in sorted(by_month.items()):
+        statement = insert_of(session.get_bind().dialect.name, table).values(
+            project=project, month=month, amount_usd=amount_usd
+        )
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["project", "month"],
+                set_={"amount_usd": MonthlySpendingRow.amount_usd + statement.excluded.amount_usd},
+            )
+        )
