@@ -14,6 +14,7 @@ from service import web
 from service.api import problems
 from service.api.access import authorise
 from service.api.audit_trail import AuditTrail
+from service.api.gate import ClientGate
 from service.api.middleware import BodyLimit, RequestScope
 from service.api.routes import (
     access,
@@ -95,6 +96,7 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         app.include_router(resource.router)
     web.mount(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(ClientGate)
     app.add_middleware(AuditTrail)
     app.add_middleware(RequestScope)
     return app

@@ -1,10 +1,14 @@
-"""Recognises bearer tokens: of whom they are, whether they still open anything, and when they were used last."""
+"""Recognises bearer tokens: of whom they are, whether they still open anything, and when they were used last. Keeps
+callers to their rates on the way."""
 
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from sqlalchemy.orm import Session
 
@@ -12,7 +16,8 @@ from service import limits
 from service.access import Grant, Principal, Role, any_covers, sha256_of
 from service.db.records import AccountRecord, TokenRecord
 from service.db.repositories import access, accounts
-from service.errors import UnauthenticatedError
+from service.errors import RateLimitedError, UnauthenticatedError
+from service.rate_limits import TokenBuckets
 from service.services import Services
 
 _UNKNOWN = "the bearer token is unknown, expired or revoked, or its account has lost the role that it is for"
@@ -33,14 +38,61 @@ class Authenticator:
     """Recognises tokens, and remembers for `limits.TOKEN_CACHE_S` which ones are good."""
 
     def __init__(self, services: Services) -> None:
+        settings = services.settings
         self._services = services
+        self._rates = TokenBuckets(
+            settings.rate_limit_per_s, settings.rate_limit_burst, most_keys=limits.TOKENS_KNOWN
+        )
+        self._failures = TokenBuckets(
+            settings.failed_logins_per_s, settings.failed_logins_burst, most_keys=limits.ADDRESSES_KNOWN
+        )
+        self._streams: Counter[str] = Counter()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._unwritten: set[str] = set()
 
-    async def recognise(self, text: str) -> Principal:
-        """Raises UnauthenticatedError for a token that opens nothing."""
-        return await self.check(sha256_of(text))
+    async def recognise(self, text: str, address: str) -> Principal:
+        """The caller that shows this token.
+
+        Raises UnauthenticatedError for a token that opens nothing, RateLimitedError for too many of these from one
+        address (a token that was good lately is let in all the same: who else is behind that address is no guesser).
+        """
+        sha256, now_s = sha256_of(text), self._services.clock.monotonic()
+        if sha256 not in self._known:
+            wait_s = self._failures.wait_s(address, now_s)
+            if wait_s > 0:
+                self._limited("address", "too many tokens from this address that open nothing", wait_s)
+        try:
+            return await self.check(sha256)
+        except UnauthenticatedError:
+            self._failures.take(address, now_s)
+            raise
+
+    def keep_to_rate(self, principal: Principal, cost: float = 1.0) -> None:
+        """Counts a request. Raises RateLimitedError for too many of one token; agents are never kept waiting."""
+        if principal.role is Role.AGENT:
+            return
+        wait_s = self._rates.take(principal.token_id, self._services.clock.monotonic(), cost)
+        if wait_s > 0:
+            self._limited("token", "too many requests with this token", wait_s)
+
+    @contextmanager
+    def streaming(self, principal: Principal) -> Iterator[None]:
+        """Counts a stream as open. Raises RateLimitedError for more than a token may have."""
+        most = self._services.settings.max_streams_per_token
+        if self._streams[principal.token_id] >= most:
+            self._limited("streams", f"{most} streams of this token are open already", limits.STREAM_POLL_S)
+        self._streams[principal.token_id] += 1
+        try:
+            yield
+        finally:
+            self._streams[principal.token_id] -= 1
+            if not self._streams[principal.token_id]:
+                del self._streams[principal.token_id]
+
+    def _limited(self, limit: str, detail: str, wait_s: float) -> NoReturn:
+        self._services.metrics.rate_limited.labels(limit).inc()
+        raise RateLimitedError(f"{detail}: try again in {wait_s:.1f} s", wait_s)
 
     async def check(self, sha256: str) -> Principal:
         """The same by the hash: streams ask again and again whether they may go on."""

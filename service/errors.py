@@ -94,6 +94,16 @@ class TooLargeError(ServiceError):
     code = "too_large"
 
 
+class RateLimitedError(ServiceError):
+    """Too many requests from one caller, or altogether. Nothing was done; try again after `retry_after_s`."""
+
+    code = "too_many_requests"
+
+    def __init__(self, detail: str, retry_after_s: float) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
 class UnavailableError(ServiceError):
     """The database does not answer at present. Nothing was stored; try again."""
 

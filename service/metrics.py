@@ -51,6 +51,12 @@ class Metrics:
             ["code"],
             registry=self.registry,
         )
+        self.rate_limited = Counter(
+            "bace_rate_limited",
+            "Requests that were told to come again, by what was exceeded: token, address, server or streams.",
+            ["limit"],
+            registry=self.registry,
+        )
         self.http_requests_in_progress = Gauge(
             "bace_http_requests_in_progress", "Requests being answered.", registry=self.registry
         )

@@ -49,6 +49,8 @@ def serve(settings: Settings) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=settings.trusted_proxies,
         )
         uvicorn.Server(config).run()
     finally:

@@ -32,6 +32,18 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8642
     tls_terminated: bool = False
     """Something in front of this server speaks TLS: without that it listens on loopback only."""
+    trusted_proxies: str = ""
+    """Addresses, by commas, of proxies whose X-Forwarded-For is believed; `*`: of whoever connects."""
+    rate_limit_per_s: Annotated[float, Field(ge=0, le=1e6)] = 1000.0
+    """Requests of one token, on one replica; 0: no limit. Agents have none."""
+    rate_limit_burst: Annotated[float, Field(ge=1, le=1e6)] = 2000.0
+    failed_logins_per_s: Annotated[float, Field(ge=0, le=1e6)] = 0.5
+    """Tokens that open nothing, from one address; 0: no limit."""
+    failed_logins_burst: Annotated[float, Field(ge=1, le=1e6)] = 20.0
+    max_client_requests: Annotated[int, Field(ge=1, le=100_000)] = 2048
+    """Requests of clients that are being answered at once; what comes beyond is told to come again. Agents' are not
+    counted."""
+    max_streams_per_token: Annotated[int, Field(ge=1, le=100_000)] = 64
     db_threads: Annotated[int, Field(ge=1, le=64)] = 4
 
     token_lifetime_s: Positive = 90 * 86_400.0

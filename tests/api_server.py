@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -31,11 +32,15 @@ class Server:
         self.app.state.services = self.world.services
         self.app.state.authenticator = Authenticator(self.world.services)
 
-    def client(self, name: str | None = "admin", *, raise_app_exceptions: bool = True) -> httpx.AsyncClient:
-        """A client with the token of that name (None: without any)."""
+    def client(
+        self, name: str | None = "admin", *, raise_app_exceptions: bool = True, address: str = "127.0.0.1"
+    ) -> httpx.AsyncClient:
+        """A client with the token of that name (None: without any), at that address."""
         headers = {} if name is None else {"Authorization": f"Bearer {self.tokens[name]}"}
         return httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app, raise_app_exceptions=raise_app_exceptions),
+            transport=httpx.ASGITransport(
+                self.app, raise_app_exceptions=raise_app_exceptions, client=(address, 40_000)
+            ),
             base_url="http://bace",
             headers=headers,
         )
@@ -60,9 +65,9 @@ TOKENS = {
 }
 
 
-async def start_server(app: FastAPI) -> Server:
+async def start_server(app: FastAPI, **settings: Any) -> Server:
     """A fresh world under the application's routes."""
-    world = World(make_engine("sqlite://"))
+    world = World(make_engine("sqlite://"), **settings)
     await world.start()
     texts = {
         name: (await tokens.create(world.services, ADMIN, request)).text for name, request in TOKENS.items()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service import limits
 from service.access import Principal, Role
 from service.api.audit_trail import audited
 from service.authentication import Authenticator
@@ -113,7 +114,12 @@ async def _principal(request: Request) -> Principal | None:
     route = (request.method, request.scope["route"].path)
     if route in PUBLIC:
         return None
-    principal = await (await authenticator_of(request)).recognise(_bearer(request))
+    tokens, cost = await authenticator_of(request), limits.REQUEST_COSTS.get(route, 1.0)
+    address = request.client.host if request.client else ""
+    principal = await tokens.recognise(_bearer(request), address)
+    # Not the principal yet: whoever is denied below was recognised all the same, and the audit log tells who it was.
+    request.state.recognised = principal
+    tokens.keep_to_rate(principal, cost)
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
         roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"

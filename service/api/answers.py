@@ -19,6 +19,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         412: "If-Match names a version that is not the current one.",
         413: "The body is too large.",
         422: "The request cannot be meant; `errors` names every field. Nothing was stored.",
+        429: "Too many requests: `Retry-After` says in how many seconds to try again. Nothing was done.",
         503: "The database does not answer at present. Nothing was stored.",
     }.items()
 }

@@ -18,6 +18,8 @@ NOT_AUDITED = frozenset({"/agent/v1/heartbeat"})
 DENIALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 UNKNOWN_ROUTE = "unknown"
 CODE = "bace_problem_code"
+RECOGNISED = "recognised"
+"""Under that name the request's state has who has shown a good token, allowed or not."""
 _TRAIL = "bace_audited_db"
 
 
@@ -105,5 +107,5 @@ def _attempt(scope: Scope, services: Services) -> Attempt:
 
 
 def _principal(scope: Scope) -> Principal | None:
-    found: Principal | None = scope.get("state", {}).get("principal")
+    found: Principal | None = scope.get("state", {}).get(RECOGNISED)
     return found

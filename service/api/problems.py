@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -32,6 +33,7 @@ STATUSES: Mapping[type[ServiceError], HTTPStatus] = MappingProxyType(
         errors.AmbiguousIdError: HTTPStatus.CONFLICT,
         errors.PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
         errors.TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        errors.RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
         errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     }
 )
@@ -103,6 +105,11 @@ def shown(value: Any) -> str | None:
     return text if len(text) <= limits.MAX_VALUE_SHOWN else text[: limits.MAX_VALUE_SHOWN] + "…"
 
 
+def retry_after(error: errors.RateLimitedError) -> str:
+    """The header: whole seconds, at least one."""
+    return str(max(RETRY_AFTER_S, math.ceil(error.retry_after_s)))
+
+
 def trace_id_of(request: Request) -> str:
     """The id under which the log knows the request."""
     return str(request.scope.get("bace_request_id", ""))
@@ -130,6 +137,8 @@ async def _service_error(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="bacepipe"'
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, errors.RateLimitedError):
+        headers["Retry-After"] = retry_after(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("defect", code=error.code, trace_id=trace_id_of(request), exc_info=error)
     document = service_problem(error, request.url.path, trace_id_of(request))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Header, Query, Request
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from service import limits
 from service.access import Principal
@@ -87,7 +88,22 @@ def stream(
             document = service_problem(error, request.url.path, trace_id_of(request))
             yield ServerSentEvent(json.dumps(document), event="error", id=str(seen))
 
-    return EventSourceResponse(messages(), ping=KEEP_ALIVE_S)
+    return _CountedStream(tokens, principal, messages())
+
+
+class _CountedStream(EventSourceResponse):
+    """A stream that is one of so many that its token may have open."""
+
+    def __init__(
+        self, tokens: Authenticator, principal: Principal, messages: AsyncIterator[ServerSentEvent]
+    ) -> None:
+        super().__init__(messages, ping=KEEP_ALIVE_S)
+        self._tokens = tokens
+        self._principal = principal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._tokens.streaming(self._principal):
+            await super().__call__(scope, receive, send)
 
 
 async def _next_wake(wakes: AsyncIterator[Any]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +18,9 @@ from service.cli.exits import CommandError, Exit, FieldNote
 from service.cli.home import server_token, server_url
 
 PAGE_LIMIT = 200
+MOST_RETRIES = 5
+MOST_PATIENCE_S = 60.0
+"""A server that asks for more patience than that is told of."""
 Document = dict[str, Any]
 
 
@@ -45,7 +50,15 @@ class ProblemError(CommandError):
 class Api:
     """A connection to one server. Use it as a context manager."""
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._sleep = sleep
         self.url = url or server_url()
         if not self.url.startswith(("http://", "https://")):
             raise _not_an_address(self.url, "it must begin with http:// or https://")
@@ -95,12 +108,18 @@ class Api:
         document: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """One request. Raises ProblemError for a refusal, CommandError (UNREACHABLE) where nobody answers."""
+        """One request; again, where the server says that it is busy and when to come back. Raises ProblemError for a
+        refusal, CommandError (UNREACHABLE) where nobody answers."""
         given = {key: value for key, value in (params or {}).items() if value is not None}
-        try:
-            answer = self._http.request(method, path, params=given, json=document, headers=headers)
-        except httpx.TransportError as error:
-            raise unreachable(self.url, error) from None
+        for attempt in range(MOST_RETRIES + 1):
+            try:
+                answer = self._http.request(method, path, params=given, json=document, headers=headers)
+            except httpx.TransportError as error:
+                raise unreachable(self.url, error) from None
+            wait_s = _told_to_wait_s(answer)
+            if wait_s is None or attempt == MOST_RETRIES:
+                break
+            self._sleep(wait_s)
         if answer.is_error or answer.is_redirect:
             raise _problem(answer.status_code, answer.text)
         return _json(answer.text) if answer.content else None
@@ -155,6 +174,14 @@ def unreachable(url: str, error: Exception) -> CommandError:
     )
 
 
+def _told_to_wait_s(answer: httpx.Response) -> float | None:
+    """How long the server asks to wait: nothing was done then, so the request may be repeated. None: it does not."""
+    if answer.status_code not in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        return None
+    told = answer.headers.get("Retry-After", "")
+    return float(told) if told.isdigit() and float(told) <= MOST_PATIENCE_S else None
+
+
 def _not_an_address(url: str, reason: str) -> CommandError:
     return CommandError(
         f"BACE_URL: {url!r} is not an address: {reason}", Exit.USAGE, hint="Example: http://127.0.0.1:8642"
@@ -204,6 +231,8 @@ def _hint(status: int, code: str) -> str:
         return "This needs a token with another role: `bace token create --role …`."
     if code == "ambiguous_id":
         return "Give more characters of the id."
+    if status == 429:
+        return "Nothing was done. The server is asked too often: try again later."
     if status in (502, 503, 504):
         return "Nothing was stored. Try again."
     return ""

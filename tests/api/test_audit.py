@@ -109,6 +109,9 @@ async def test_denials_are_told_apart_by_their_cause_and_counted(server: Server)
     }
     assert denied["GET /v1/jobs/{job_id}", "not_found"].path == f"/v1/jobs/{job_id}"
     assert denied["GET /v1/jobs", "unauthenticated"].account == ""
+    assert denied["PUT /v1/regions/{region}", "forbidden"].account == "admin", (
+        "whose token it was, not what it may"
+    )
     exposition = server.world.services.metrics.exposition().decode()
     assert 'bace_denials_total{code="not_found"} 8.0' in exposition
 

@@ -25,6 +25,8 @@ class FakeServer:
     url: str = ""
     answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
     asked: list[Document] = field(default_factory=list)
+    retry_after: str = ""
+    """Of every answer that has one."""
 
     def answer(self, method: str, path: str, document: Any, status: int = 200) -> None:
         self.answers[(method, path)] = (status, document)
@@ -57,6 +59,8 @@ def server() -> Iterator[FakeServer]:
             self.send_response(status)
             self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
             self.send_header("Content-Length", str(len(content)))
+            if fake.retry_after:
+                self.send_header("Retry-After", fake.retry_after)
             self.end_headers()
             self.wfile.write(content)
 

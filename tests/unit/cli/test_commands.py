@@ -16,7 +16,8 @@ from service.api.schemas.cluster import LINK, NODE, REGION, Drained, Link, Node,
 from service.api.schemas.jobs import EXPLANATION, JOB, LOG_LINE, STEP, Explanation, Job, LogLine, Step
 from service.api.schemas.plans import PLAN, DryRun
 from service.api.schemas.prices import SERIES, Imported, PriceSeries
-from service.cli.exits import Exit
+from service.cli.api import Api
+from service.cli.exits import CommandError, Exit
 from tests.unit.cli.conftest import FakeServer
 
 Bace = Callable[..., Result]
@@ -364,3 +365,34 @@ def test_usage_errors_end_with_2(bace: Bace) -> None:
     assert bace("jobs", "-o", "xml").exit_code == Exit.USAGE
     assert bace("jobs", "--state", "asleep").exit_code == Exit.USAGE
     assert bace("token", "create", "x", "--role", "admin", "--expires", "soon").exit_code == Exit.USAGE
+
+
+class TestPatience:
+    """Whoever is told to come again does, as long as it is not for ever."""
+
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_a_busy_server_is_asked_again_when_it_says(self, server: FakeServer, status: int) -> None:
+        waited: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 2:
+                server.answer("GET", "/v1/jobs", listed())
+
+        server.refuse("GET", "/v1/jobs", status)
+        server.retry_after = "7"
+        with Api(server.url, "bace_t", sleep=sleep) as api:
+            assert api.get("/v1/jobs")["items"] == []
+        assert waited == [7.0, 7.0]
+
+    @pytest.mark.parametrize(("retry_after", "times"), [("1", 5), ("3600", 0), ("", 0), ("soon", 0)])
+    def test_it_does_not_wait_for_ever_nor_without_being_told(
+        self, server: FakeServer, retry_after: str, times: int
+    ) -> None:
+        waited: list[float] = []
+        server.refuse("GET", "/v1/jobs", 429, code="too_many_requests")
+        server.retry_after = retry_after
+        with Api(server.url, "bace_t", sleep=waited.append) as api, pytest.raises(CommandError) as refusal:
+            api.get("/v1/jobs")
+        assert (len(waited), refusal.value.exit_code) == (times, Exit.FAILED)
+        assert "Nothing was done" in refusal.value.hint
