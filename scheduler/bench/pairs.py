@@ -47,14 +47,11 @@ def ratio(cells: Sequence[tuple[Values, Values]]) -> Estimate | None:
     paired = _all_paired(cells)
     if not paired:
         return None
-    draws = sorted({draw for pair in paired for draw in pair.draws})
-    place = {draw: index for index, draw in enumerate(draws)}
-    weights = _weights(len(draws))
-    logs = np.stack([pair.log_ratios(weights[:, [place[draw] for draw in pair.draws]]) for pair in paired])
+    logs = _resampled_logs(paired)
     # a cell none of whose draws is in a resample says nothing there
     told = np.isfinite(logs)
-    some = told.any(axis=0)
-    resampled = np.where(told, logs, 0.0).sum(axis=0)[some] / told.sum(axis=0)[some]
+    some = told.any(axis=1)
+    resampled = np.where(told, logs, 0.0).sum(axis=1)[some] / told.sum(axis=1)[some]
     return _estimate(_mean_ratio(paired), np.exp(resampled), sum(len(pair.draws) for pair in paired))
 
 
@@ -73,18 +70,37 @@ class _Pair:
     base: np.ndarray
 
     @property
+    def positive(self) -> bool:
+        """Whether both figures are above 0 in every draw."""
+        return bool(self.own.min() > 0 and self.base.min() > 0)
+
+    @property
     def log_ratio(self) -> float:
         """The logarithm of the cell's ratio over all of its draws; not finite where there is none."""
-        return float(self.log_ratios(np.ones((1, len(self.draws))))[0])
-
-    def log_ratios(self, weights: np.ndarray) -> np.ndarray:
-        """The logarithm of the cell's ratio under each row of weights of its draws; NaN where none has weight."""
+        if self.positive:
+            return float(np.log(self.own / self.base).mean())
         with np.errstate(divide="ignore", invalid="ignore"):
-            if self.own.min() > 0 and self.base.min() > 0:
-                means: np.ndarray = weights @ np.log(self.own / self.base) / weights.sum(axis=1)
-                return means
-            sums: np.ndarray = np.log((weights @ self.own) / (weights @ self.base))
-            return sums
+            return float(np.log(self.own.sum() / self.base.sum()))
+
+
+def _resampled_logs(paired: Sequence[_Pair]) -> np.ndarray:
+    """The logarithm of the ratio of each cell (column) in each resample (row); not finite where that has none of its
+    draws."""
+    draws = sorted({draw for pair in paired for draw in pair.draws})
+    place = {draw: index for index, draw in enumerate(draws)}
+    own, base, logs, told = (np.zeros((len(draws), len(paired))) for _ in range(4))
+    for column, pair in enumerate(paired):
+        rows = [place[draw] for draw in pair.draws]
+        own[rows, column], base[rows, column], told[rows, column] = pair.own, pair.base, 1.0
+        if pair.positive:
+            logs[rows, column] = np.log(pair.own / pair.base)
+    weights = _weights(len(draws))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means: np.ndarray = (weights @ logs) / (weights @ told)
+        summed = [column for column, pair in enumerate(paired) if not pair.positive]
+        if summed:
+            means[:, summed] = np.log((weights @ own[:, summed]) / (weights @ base[:, summed]))
+    return means
 
 
 def _all_paired(cells: Sequence[tuple[Values, Values]]) -> list[_Pair]:
