@@ -68,6 +68,10 @@ def agent(
         str, typer.Option(envvar="BACE_TOKEN", help="A token of role agent.", show_envvar=True)
     ] = "",
     token_file: Annotated[Path | None, typer.Option(help="A file that holds the token.")] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(envvar="BACE_CA_FILE", help="The authority (PEM) of the server's certificate."),
+    ] = None,
     region: Annotated[str | None, typer.Option(help="Where the nodes stand.")] = None,
     node: Annotated[
         list[str] | None, typer.Option(help="A node this agent stands for; may be repeated.")
@@ -118,6 +122,7 @@ def agent(
             nodes=complete_nodes(node_options(general), _named(node or [], nodes)),
             probe_seconds=probe_seconds,
             stop_workers_on_exit=stop_workers_on_exit,
+            ca_file=ca_file,
         )
     gpus = visible_gpus(read_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     context.obj = Invocation(settings, gpus)
@@ -140,7 +145,10 @@ def doctor(
     findings = []
     with _told():
         peers = [_peer(text) for text in peer or []]
-        with listening(settings.nodes) as ours, ServerClient(settings.url, settings.token) as client:
+        with (
+            listening(settings.nodes) as ours,
+            ServerClient(settings.url, settings.token, ca_file=settings.ca_file) as client,
+        ):
             for finding in examine(settings, client, invocation.gpus, peers, set(ours.values())):
                 findings.append(finding)
                 if not as_json:

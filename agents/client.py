@@ -8,6 +8,8 @@ soon), it refuses (RejectedError: a person has to change something), or it does 
 from __future__ import annotations
 
 import ipaddress
+import ssl
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -34,7 +36,14 @@ Reply = TypeVar("Reply", bound=BaseModel)
 class ServerClient:
     """One connection to one server, kept open between heartbeats."""
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.BaseTransport | None = None,
+        ca_file: Path | None = None,
+    ) -> None:
+        """`ca_file` holds an authority (PEM) to believe beside those of this machine. Raises SettingsError."""
         self.url = checked_url(url)
         self._http = httpx.Client(
             base_url=self.url,
@@ -43,6 +52,7 @@ class ServerClient:
             transport=transport,
             follow_redirects=False,  # a redirect would carry the token elsewhere
             trust_env=not is_loopback(self.url),
+            verify=_trust(self.url, ca_file),
         )
 
     def __enter__(self) -> Self:
@@ -99,6 +109,21 @@ def checked_url(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise SettingsError("--url", url, "an address such as https://bace.example.org:8642")
     return url.rstrip("/")
+
+
+def _trust(url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
+    """In httpx's terms. Authorities take longer to load than a heartbeat; nothing but https has use for them."""
+    if not url.startswith("https:"):
+        return False
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(
+                "--ca-file", str(ca_file), f"a file with certificates, PEM ({error})"
+            ) from error
+    return context
 
 
 def is_loopback(url: str) -> bool:

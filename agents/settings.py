@@ -83,6 +83,8 @@ class AgentSettings:
     nodes: tuple[NodeSettings, ...]
     probe_seconds: float
     stop_workers_on_exit: bool
+    ca_file: Path | None = None
+    """An authority to believe that the server is the server, beside those of this machine."""
 
 
 def nodes_from_file(path: Path) -> list[NodeOptions]:

@@ -46,7 +46,7 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
             offers.append(_offer(node, found, measured))
             _tell(log, offers[-1], clock.epoch_s())
         identity = Identity(work_dir.agent_id(), f"boot-{token_hex(8)}", version("bacepipe"), tuple(offers))
-        with ServerClient(settings.url, settings.token) as client:
+        with ServerClient(settings.url, settings.token, ca_file=settings.ca_file) as client:
             slots = count_of_nodes(hardware)
             lease = Lease(work_dir.lease_file)
             agent = Agent(identity, client, state, table, lease, slots, clock, log, SystemRandom())

@@ -20,6 +20,7 @@ from service.db.transaction import transact
 from service.errors import ConflictError, UnavailableError
 from service.policy import policy_of
 from service.settings import Settings
+from service.tls import check_certificate
 from service.tokens import NewToken
 from service.wiring import Assembly, assemble
 
@@ -34,6 +35,7 @@ def serve(settings: Settings) -> None:
     is not as this program needs it, UnavailableError where it cannot be reached.
     """
     policy_of(settings)
+    check_certificate(settings)
     logging.configure()
     settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly = assemble(settings)
@@ -49,6 +51,8 @@ def serve(settings: Settings) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+            ssl_certfile=settings.tls_cert_file or None,
+            ssl_keyfile=settings.tls_key_file or None,
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=settings.trusted_proxies,
         )
@@ -83,13 +87,14 @@ def prepare_database(engine: Engine) -> None:
 
 
 def check_listening(settings: Settings, engine: Engine) -> None:
-    """Beyond loopback only behind TLS, and only where a token has been made."""
+    """Beyond loopback only with TLS, and only where a token has been made."""
     if is_loopback(settings.host):
         return
-    if not settings.tls_terminated:
+    if not (settings.speaks_tls or settings.tls_terminated):
         raise ConflictError(
-            f"BACE_HOST: {settings.host} can be reached from elsewhere, and tokens would travel in the clear: put a "
-            "proxy that speaks TLS before the server and set BACE_TLS_TERMINATED=true, or listen on 127.0.0.1"
+            f"BACE_HOST: {settings.host} can be reached from elsewhere, and tokens would travel in the clear: set "
+            "BACE_TLS_CERT_FILE and BACE_TLS_KEY_FILE, or put a proxy that speaks TLS before the server and set "
+            "BACE_TLS_TERMINATED=true, or listen on 127.0.0.1"
         )
     now_s = SystemClock().now()
     usable, _ = transact(engine, Mode.READ, lambda session: access.usable_tokens(session, now_s))

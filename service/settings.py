@@ -30,8 +30,13 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8642
+    tls_cert_file: str = ""
+    """PEM file with the server's certificate and those between it and the authority: it then speaks TLS itself."""
+    tls_key_file: str = ""
+    """PEM file with the key of the certificate, which only its owner may read."""
     tls_terminated: bool = False
-    """Something in front of this server speaks TLS: without that it listens on loopback only."""
+    """Something in front of this server speaks TLS: without that, and without a certificate of its own, it listens on
+    loopback only."""
     trusted_proxies: str = ""
     """Addresses, by commas, of proxies whose X-Forwarded-For is believed; `*`: of whoever connects."""
     rate_limit_per_s: Annotated[float, Field(ge=0, le=1e6)] = 1000.0
@@ -102,6 +107,18 @@ class Settings(BaseSettings):
                 f"(BACE_HEARTBEAT_INTERVAL_S = {self.heartbeat_interval_s})"
             )
         return self
+
+    @model_validator(mode="after")
+    def _certificate_and_key_go_together(self) -> Self:
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            missing = "BACE_TLS_KEY_FILE" if self.tls_cert_file else "BACE_TLS_CERT_FILE"
+            raise ValueError(f"{missing}: '' is not valid: expected the file that goes with the other")
+        return self
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it has a certificate of its own."""
+        return bool(self.tls_cert_file)
 
     @property
     def home_folder(self) -> Path:

@@ -15,7 +15,7 @@ import httpx
 from httpx_sse import EventSource, SSEError
 
 from service.cli.exits import CommandError, Exit, FieldNote
-from service.cli.home import server_token, server_url
+from service.cli.home import server_token, server_url, trust
 
 PAGE_LIMIT = 200
 MOST_RETRIES = 5
@@ -63,6 +63,7 @@ class Api:
         if not self.url.startswith(("http://", "https://")):
             raise _not_an_address(self.url, "it must begin with http:// or https://")
         self.token = token or server_token(self.url)
+        self.verify = trust(self.url)
         headers = {"Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -73,8 +74,7 @@ class Api:
                 headers=headers,
                 timeout=httpx.Timeout(timeout_s, connect=5.0),
                 trust_env=False,
-                # Loading the authorities takes longer than a request; nothing but https has use for them.
-                verify=self.url.startswith("https:"),
+                verify=self.verify,
             )
         except httpx.InvalidURL as error:
             raise _not_an_address(self.url, str(error)) from None
@@ -167,10 +167,11 @@ def segment(text: str) -> str:
 
 def unreachable(url: str, error: Exception) -> CommandError:
     """Nobody answers at the address."""
+    hint = "Start one with `bace up`, or set BACE_URL to where yours listens."
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        hint = "Set BACE_CA_FILE to the certificate (PEM) of the authority that has signed the server's."
     return CommandError(
-        f"No server answers at {url} ({str(error) or type(error).__name__}).",
-        Exit.UNREACHABLE,
-        hint="Start one with `bace up`, or set BACE_URL to where yours listens.",
+        f"No server answers at {url} ({str(error) or type(error).__name__}).", Exit.UNREACHABLE, hint=hint
     )
 
 

@@ -77,7 +77,7 @@ def examine_server(api: Api) -> Iterator[Check]:
     """From here: is it there and ready, does it take the token, and is the world it knows complete?"""
     try:
         asked_s = time.time()
-        health = httpx.get(f"{api.url}/healthz", timeout=10.0, trust_env=False)
+        health = httpx.get(f"{api.url}/healthz", timeout=10.0, trust_env=False, verify=api.verify)
     except httpx.TransportError as error:
         yield Check(
             "server",
@@ -216,7 +216,7 @@ def _clock(date: str | None, asked_s: float) -> Iterator[Check]:
 
 
 def _readiness(api: Api) -> Iterator[Check]:
-    ready = httpx.get(f"{api.url}/readyz", timeout=10.0, trust_env=False)
+    ready = httpx.get(f"{api.url}/readyz", timeout=10.0, trust_env=False, verify=api.verify)
     good = ready.status_code == 200
     yield Check(
         "ready",

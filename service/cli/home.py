@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,6 +29,27 @@ def server_url() -> str:
     if given:
         return given.rstrip("/")
     return _first_line(home() / ADDRESS_FILE) or DEFAULT_URL
+
+
+def trust(url: str) -> ssl.SSLContext | bool:
+    """Whom to believe that it is the server, in httpx's terms: the authorities of this machine, and that of BACE_CA_FILE.
+
+    Raises CommandError for a file that holds no certificate. Loading authorities takes longer than a request: nothing
+    but https has use for them.
+    """
+    if not url.startswith("https:"):
+        return False
+    context = ssl.create_default_context()
+    authority = os.environ.get("BACE_CA_FILE")
+    if authority:
+        try:
+            context.load_verify_locations(authority)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandError(
+                f"BACE_CA_FILE: {authority} is not valid: expected a file with certificates (PEM): {error}",
+                Exit.USAGE,
+            ) from None
+    return context
 
 
 def server_token(url: str) -> str | None:

@@ -100,6 +100,8 @@ def start_server(stack: Stack, home: Path, port: int | None, settings: Mapping[s
         "BACE_HOME": str(home),
         "BACE_HOST": "127.0.0.1",
         "BACE_PORT": url.rpartition(":")[2],
+        "BACE_TLS_CERT_FILE": "",
+        "BACE_TLS_KEY_FILE": "",
         **settings,
     }
     stack.start("server", ["service.cli.main", "server"], environment)
