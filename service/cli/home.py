@@ -32,7 +32,7 @@ def server_url() -> str:
 
 
 def trust(url: str) -> ssl.SSLContext | bool:
-    """Whom to believe that it is the server, in httpx's terms: the authorities of this machine, and that of BACE_CA_FILE.
+    """Whom to believe that it is the server, in httpx's terms: this machine's authorities, and that of BACE_CA_FILE.
 
     Raises CommandError for a file that holds no certificate. Loading authorities takes longer than a request: nothing
     but https has use for them.
