@@ -21,6 +21,8 @@ from tests.replay_worlds import job, write_scenario
 
 REPLANNING = [name for name, policy in POLICIES.items() if policy.replans]
 SEEDS = range(60)
+VARIANTS_SKIP = 6
+"""Variants see one world in so many: there are many of them, and all share horizon's code."""
 
 
 @cache
@@ -52,7 +54,7 @@ def told(plan: Plan) -> list[tuple[str, str, object]]:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=named)
 def test_no_plan_breaks_a_rule(config: PolicyConfig) -> None:
-    for seed in SEEDS:
+    for seed in SEEDS[:: VARIANTS_SKIP if config.variant else 1]:
         plan = decide(world(seed), config)
         assert check_plan(world(seed), plan) == (), seed
         held = [each.position for each in plan.decisions if isinstance(each, Hold)]
