@@ -43,6 +43,36 @@ _log = structlog.get_logger("app")
 
 def create_app(services: Services, background: Background | None = None) -> FastAPI:
     """The whole API over `services`. `background` is started with the application and cancelled at its end."""
+    app = _application(services, background)
+    # Routes are tried in this order, and most requests are heartbeats.
+    for resource in (
+        agents,
+        jobs,
+        plans,
+        nodes,
+        regions,
+        links,
+        prices,
+        projects,
+        accounts,
+        access,
+        audit,
+        history,
+        health,
+    ):
+        app.include_router(resource.router)
+    web.mount(app)
+    return app
+
+
+def create_control_app(services: Services, background: Background) -> FastAPI:
+    """Of a process that only runs the loops: whether it lives, and its metrics."""
+    app = _application(services, background)
+    app.include_router(health.router)
+    return app
+
+
+def _application(services: Services, background: Background | None) -> FastAPI:
     authenticator = Authenticator(services)
     books = Bookkeeping(services, authenticator)
 
@@ -77,24 +107,6 @@ def create_app(services: Services, background: Background | None = None) -> Fast
     app.state.services = services
     app.state.authenticator = authenticator
     problems.install(app)
-    # Routes are tried in this order, and most requests are heartbeats.
-    for resource in (
-        agents,
-        jobs,
-        plans,
-        nodes,
-        regions,
-        links,
-        prices,
-        projects,
-        accounts,
-        access,
-        audit,
-        history,
-        health,
-    ):
-        app.include_router(resource.router)
-    web.mount(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(ClientGate)
     app.add_middleware(AuditTrail)

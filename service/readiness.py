@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.db import migrate
+from service.db import common_clock, migrate
 from service.db.repositories import leader
 from service.errors import UnavailableError
 from service.services import Services
@@ -19,10 +19,12 @@ class Readiness:
     database: bool
     schema_current: bool
     leader: bool
+    clock: bool
+    """It agrees with the database's, hence with the other servers'."""
 
     @property
     def ready(self) -> bool:
-        return self.database and self.schema_current and self.leader
+        return self.database and self.schema_current and self.leader and self.clock
 
 
 async def check(services: Services) -> Readiness:
@@ -32,9 +34,10 @@ async def check(services: Services) -> Readiness:
     def work(session: Session) -> Readiness:
         is_current = migrate.current(session.connection()) == migrate.head()
         leads = is_current and leader.get(session).expires_at_s > now_s
-        return Readiness(database=True, schema_current=is_current, leader=leads)
+        agrees = abs(common_clock.offset_s(session, services.clock.now())) <= common_clock.MAX_OFFSET_S
+        return Readiness(database=True, schema_current=is_current, leader=leads, clock=agrees)
 
     try:
         return await services.db.read(work)
     except UnavailableError:
-        return Readiness(database=False, schema_current=False, leader=False)
+        return Readiness(database=False, schema_current=False, leader=False, clock=False)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from service import logging, tokens
 from service.adapters.clock import SystemClock
 from service.db import migrate
+from service.db.claim import sole_server
 from service.db.engine import Mode, make_engine
 from service.db.repositories import access
 from service.db.transaction import transact
@@ -40,23 +41,24 @@ def serve(settings: Settings) -> None:
     settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly = assemble(settings)
     try:
-        prepare_database(assembly.engine)
-        check_listening(settings, assembly.engine)
-        _first_token(settings, assembly)
-        config = uvicorn.Config(
-            assembly.app,
-            host=settings.host,
-            port=settings.port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
-            ssl_certfile=settings.tls_cert_file or None,
-            ssl_keyfile=settings.tls_key_file or None,
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=settings.trusted_proxies,
-        )
-        uvicorn.Server(config).run()
+        with sole_server(assembly.engine):
+            prepare_database(assembly.engine)
+            check_listening(settings, assembly.engine)
+            _first_token(settings, assembly)
+            config = uvicorn.Config(
+                assembly.app,
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+                ssl_certfile=settings.tls_cert_file or None,
+                ssl_keyfile=settings.tls_key_file or None,
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=settings.trusted_proxies,
+            )
+            uvicorn.Server(config).run()
     finally:
         assembly.close()
 

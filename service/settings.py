@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -12,6 +13,14 @@ LEASE_MARGIN_S = 5.0
 """Between the end of an agent's own stop and the server's judgement: clock drift and a slow disk."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class ServerRole(StrEnum):
+    """What a server process does. Those that run the control loops lead one at a time."""
+
+    API = "api"
+    CONTROL = "control"
+    ALL = "all"
 
 
 class Settings(BaseSettings):
@@ -28,6 +37,8 @@ class Settings(BaseSettings):
     checkpoint_root: str = ""
     """Where checkpoints go if a job names no place. Empty: `home`/checkpoints."""
 
+    role: ServerRole = ServerRole.ALL
+    """Of this process, where several share a PostgreSQL database: the API, the control loops, or both."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8642
     tls_cert_file: str = ""
@@ -119,6 +130,14 @@ class Settings(BaseSettings):
     def speaks_tls(self) -> bool:
         """Whether it has a certificate of its own."""
         return bool(self.tls_cert_file)
+
+    def _roles_share_a_server_database(self) -> Self:
+        if self.role is not ServerRole.ALL and self.database.startswith("sqlite"):
+            raise ValueError(
+                f"BACE_ROLE: {self.role.value} is not valid with SQLite, which one process serves whole: expected "
+                "all, or a BACE_DATABASE_URL of PostgreSQL"
+            )
+        return self
 
     @property
     def home_folder(self) -> Path:

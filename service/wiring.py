@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -13,11 +14,11 @@ from service.adapters.database import ThreadPoolDb
 from service.adapters.ids import UlidIds
 from service.adapters.local_bus import LocalBus
 from service.adapters.redis_bus import RedisBus
-from service.app import create_app
+from service.app import create_app, create_control_app
 from service.control.plane import ControlPlane
 from service.db.engine import make_engine
 from service.services import Services
-from service.settings import Settings
+from service.settings import ServerRole, Settings
 from service.snapshots import SnapshotReader
 
 
@@ -53,8 +54,11 @@ def assemble(settings: Settings) -> Assembly:
     async def beside() -> None:
         await bus.start()
         try:
+            if settings.role is ServerRole.API:
+                await asyncio.Event().wait()
             await ControlPlane(services).run()
         finally:
             await bus.close()
 
-    return Assembly(services, create_app(services, beside), engine)
+    create = create_control_app if settings.role is ServerRole.CONTROL else create_app
+    return Assembly(services, create(services, beside), engine)

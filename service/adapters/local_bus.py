@@ -54,5 +54,10 @@ class LocalBus:
         for subscription in list(self._subscriptions.get(topic, ())):
             subscription.wake()
 
+    def wake_all(self) -> None:
+        """Everybody: nobody knows what was missed."""
+        for topic in list(self._subscriptions):
+            self.wake(topic)
+
     async def close(self) -> None:
         """Nothing to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,16 +14,32 @@ from service.cli.extras import need_server
 from service.cli.output import Format, Output, emit
 
 
+class Role(StrEnum):
+    """What a server process does."""
+
+    API = "api"
+    CONTROL = "control"
+    ALL = "all"
+
+
 def server(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on (BACE_HOST).")] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port (BACE_PORT).")] = None,
+    role: Annotated[
+        Role | None, typer.Option("--role", help="The API, the control loops, or both (BACE_ROLE).")
+    ] = None,
 ) -> None:
-    """Run a server: the API, the dashboard and the control loops. Everything else is set by BACE_* variables."""
+    """Run a server: the API, the dashboard and the control loops. Everything else is set by BACE_* variables.
+
+    Several may share a PostgreSQL database; of those that run the control loops one leads.
+    """
     need_server()
     from service.server import serve
     from service.settings import Settings
 
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    given = {
+        name: value for name, value in (("host", host), ("port", port), ("role", role)) if value is not None
+    }
     with _told():
         serve(Settings.model_validate({**Settings().model_dump(), **given}))
 

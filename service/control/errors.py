@@ -11,6 +11,12 @@ class FencedError(ServiceError):
     code = "fenced"
 
 
+class WrongClockError(ServiceError):
+    """This process's clock is too far from that of the other servers for it to lead."""
+
+    code = "wrong_clock"
+
+
 class StalePlanError(ServiceError):
     """What the plan was made against has changed: look again and decide anew."""
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from service.control.errors import FencedError
-from service.db import leader_queries
+from service.control.errors import FencedError, WrongClockError
+from service.db import common_clock, leader_queries
 from service.services import Services
 
 T = TypeVar("T")
@@ -68,6 +68,16 @@ def holder_of(services: Services) -> str:
     if services.settings.database.startswith("sqlite"):
         return SINGLE
     return services.ids.new("server")
+
+
+async def check_clock(services: Services) -> None:
+    """Raises WrongClockError where this process's clock is not that of the others: it would judge by it."""
+    offset_s = await services.db.read(lambda session: common_clock.offset_s(session, services.clock.now()))
+    if abs(offset_s) > common_clock.MAX_OFFSET_S:
+        raise WrongClockError(
+            f"the clock of this machine is {abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the "
+            "database's: let both follow a time server"
+        )
 
 
 async def take(services: Services, holder: str) -> Leadership | None:

@@ -59,6 +59,7 @@ class ControlPlane:
     async def _take(self) -> Leadership:
         while True:
             try:
+                await leader.check_clock(self._services)
                 leadership = await leader.take(self._services, self._holder)
             except (ServiceError, SQLAlchemyError) as error:
                 log.warning("cannot_lead", error=str(error))

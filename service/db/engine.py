@@ -11,6 +11,7 @@ import sqlite3
 from enum import StrEnum
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -19,6 +20,10 @@ from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 from scheduler.errors import InvalidValueError
 
 BUSY_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5
+IDLE_IN_TRANSACTION_S = 10
+"""PostgreSQL ends a transaction whose program has fallen silent (paused, or cut off from the network) for so long, and
+gives its locks back: nobody waits for a program that may never come back."""
 MODE = "bace_mode"
 
 
@@ -38,7 +43,7 @@ def make_engine(url: str, connections: int = 8) -> Engine:
     if backend == "sqlite":
         return _sqlite(url, connections)
     if backend == "postgresql":
-        return create_engine(url, pool_size=connections, max_overflow=0, pool_pre_ping=True)
+        return _postgresql(url, connections)
     raise InvalidValueError(
         "BACE_DATABASE_URL", backend, "a URL that starts with sqlite:/// or postgresql+psycopg://"
     )
@@ -51,6 +56,23 @@ def begin_options(engine: Engine, mode: Mode) -> dict[str, Any]:
     if mode is Mode.READ:
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     return {"isolation_level": "SERIALIZABLE", "postgresql_readonly": False}
+
+
+def _postgresql(url: str, connections: int) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
+    )
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def _prepare_postgresql(connection: psycopg.Connection[Any], _entry: ConnectionPoolEntry) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+    connection.commit()
 
 
 def _sqlite(url: str, connections: int) -> Engine:

@@ -16,7 +16,9 @@ class Alive(Answer):
 class Readiness(Answer):
     """`ready` if all of the others are true."""
 
-    model_config = example({"ready": True, "database": True, "schema_current": True, "leader": True})
+    model_config = example(
+        {"ready": True, "database": True, "schema_current": True, "leader": True, "clock": True}
+    )
 
     ready: bool
     database: bool
@@ -25,3 +27,5 @@ class Readiness(Answer):
     """Its migrations are those that this program knows."""
     leader: bool
     """Some server's lease to run the control loops is good."""
+    clock: bool
+    """Its clock is within a second of the database's."""

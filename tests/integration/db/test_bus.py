@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
 from service.adapters.local_bus import LocalBus
-from service.adapters.redis_bus import RedisBus
+from service.adapters.redis_bus import TIMEOUT_S, RedisBus
 
 Bus = LocalBus | RedisBus
 PATIENCE_S = 20.0
@@ -74,6 +75,30 @@ async def test_without_redis_a_server_still_wakes_itself() -> None:
     bus = RedisBus("redis://127.0.0.1:1/0")
     heard = bus.subscribe("planning")
     await bus.publish("planning")
+    async with asyncio.timeout(PATIENCE_S):
+        await anext(heard)
+    await bus.close()
+
+
+async def test_nobody_who_publishes_waits_for_a_redis_that_does_not_answer() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))  # the system accepts, and nobody ever answers
+    bus = RedisBus(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+    await bus.start()
+    heard = bus.subscribe("planning")
+    begin_s = asyncio.get_running_loop().time()
+    for _ in range(100):
+        await bus.publish("planning")
+        await anext(heard)
+    assert asyncio.get_running_loop().time() - begin_s < TIMEOUT_S
+    await bus.close()
+    silent.close()
+
+
+@pytest.mark.redis
+async def test_who_hears_redis_again_is_woken_for_whatever_was_missed(redis_url: str) -> None:
+    bus = RedisBus(redis_url)
+    heard = bus.subscribe("events")
+    await bus.start()  # from here on it listens: before that, others may have published
     async with asyncio.timeout(PATIENCE_S):
         await anext(heard)
     await bus.close()
