@@ -131,6 +131,7 @@ class Settings(BaseSettings):
         """Whether it has a certificate of its own."""
         return bool(self.tls_cert_file)
 
+    @model_validator(mode="after")
     def _roles_share_a_server_database(self) -> Self:
         if self.role is not ServerRole.ALL and self.database.startswith("sqlite"):
             raise ValueError(
