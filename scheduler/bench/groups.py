@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from scheduler.bench.paper import ARRIVALS, BANDWIDTHS, GPU_SCALES, JOB_COUNTS
+from scheduler.bench.paper import BANDWIDTHS, GPU_SCALES, JOB_COUNTS
+from scheduler.bench.paper_jobs import ARRIVALS
 from scheduler.bench.real import BACKBONES, WORKLOADS
 from scheduler.bench.standing import RIGID, STRICT, USUAL_JOBS, CellResults
 

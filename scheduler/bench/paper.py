@@ -19,29 +19,23 @@ The paper does not publish its workload. What it leaves open is set here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
+from scheduler.bench.paper_jobs import ARRIVALS, GPU, START_S, Arrivals, drawn_jobs
 from scheduler.bench.sources import Sources
 from scheduler.bench.worlds import USUAL, Conduct, Split, World, conducts
-from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Pool, Region
-from scheduler.errors import InvalidValueError
-from scheduler.job import JobSpec, Parallelism, Recompute, Training
-from scheduler.presets import gpu, model
+from scheduler.cluster import Cluster, Link, LinkKey, Pool, Region
+from scheduler.job import Recompute
 from scheduler.price import PriceSeries
-from scheduler.profile import k_min
-from scheduler.replay.jobs import ReplayJob
 from scheduler.spec.scenario import Scenario
 from scheduler.spec.scenario_document import ScaleSection, TrainingDefaultsSection
 
-Arrivals = Literal["all", "poisson"]
-
-_START_S: Final = 1_767_225_600.0  # 2026-01-01T00:00:00Z; with static prices any moment is as good
-_CLUSTER, _JOBS = 1, 2
-"""What sets the streams of random numbers of a draw apart."""
+_CLUSTER: Final = 1
+"""What sets its random numbers apart from those of the jobs of a draw."""
 
 _CITIES: Final = {
     "eu-west-1": "Ireland",
@@ -61,21 +55,6 @@ _USD_PER_KWH: Final = {
 }
 _POOL_GPUS: Final = (16, 32, 64, 128)
 _NIC_GBPS: Final = (25.0, 50.0, 75.0, 100.0)
-_TENSOR: Final = {
-    "Qwen2.5-14B": 2,
-    "Qwen2.5-32B": 2,
-    "Gemma-3-27B": 2,
-    "Falcon-40B": 2,
-    "Llama-3.1-70B": 4,
-    "FLM-101B": 4,
-}
-_TENANTS: Final = 4
-_TOKENS: Final = (2e7, 5e8)
-_SEQ_LEN: Final = 2048
-_MICRO_BATCH: Final = 4
-_MICRO_BATCHES: Final = 64
-_MEAN_GAP_S: Final = 1800.0
-_GPU: Final = replace(gpu("A6000"), idle_w=gpu("A6000").power_w)
 _BPS_PER_GBPS: Final = 1e9
 
 
@@ -124,7 +103,6 @@ def paper_cells(split: Split) -> tuple[PaperCell, ...]:
     )
 
 
-ARRIVALS: Final[tuple[Arrivals, ...]] = ("all", "poisson")
 GPU_SCALES: Final = (0.5, 1.0, 1.25)
 BANDWIDTHS: Final = (0.3, 1.0, 1.5)
 JOB_COUNTS: Final = (8, 16, 24)
@@ -148,10 +126,10 @@ def city_of(region: str) -> str:
 def paper_cluster(pools: Mapping[str, int], scale: float, links: Mapping[LinkKey, Link]) -> Cluster:
     """The six regions with so many GPUs, scaled and rounded down."""
     return Cluster(
-        gpu_types={_GPU.name: _GPU},
+        gpu_types={GPU.name: GPU},
         regions={region: Region(region) for region in pools},
         pools={
-            (region, _GPU.name): Pool(region, _GPU.name, int(gpus * scale)) for region, gpus in pools.items()
+            (region, GPU.name): Pool(region, GPU.name, int(gpus * scale)) for region, gpus in pools.items()
         },
         links=links,
     )
@@ -162,7 +140,7 @@ def paper_scenario(name: str, cluster: Cluster, conduct: Conduct, draw: int) -> 
     return Scenario(
         name=name,
         path=Path(name),
-        start_s=_START_S,
+        start_s=START_S,
         cluster=cluster,
         electricity={region: PriceSeries.flat(_USD_PER_KWH[region]) for region in cluster.regions},
         price_sources=dict.fromkeys(cluster.regions, "static"),
@@ -173,26 +151,6 @@ def paper_scenario(name: str, cluster: Cluster, conduct: Conduct, draw: int) -> 
     )
 
 
-def drawn_jobs(
-    split: Split, draw: int, count: int, arrivals: Arrivals, conduct: Conduct
-) -> tuple[ReplayJob, ...]:
-    """The jobs in order of submission. Job i depends on the draw and i alone: a longer list begins with the shorter."""
-    jobs = []
-    submit_s = 0.0
-    for index in range(count):
-        random = np.random.default_rng([_JOBS, split.entropy, draw, index])
-        gap_s = float(random.exponential(_MEAN_GAP_S))
-        shape = str(random.choice(list(_TENSOR)))
-        tokens = float(np.exp(random.uniform(*np.log(_TOKENS))))
-        tenant = int(random.integers(_TENANTS))
-        if arrivals == "poisson" and index > 0:
-            submit_s += gap_s
-        steps = max(1, round(tokens / (_MICRO_BATCHES * _MICRO_BATCH * _SEQ_LEN)))
-        spec = _spec(f"job-{index:02d}", shape, f"tenant-{tenant}", submit_s, steps, conduct)
-        jobs.append(conduct.declared(ReplayJob(spec, submit_s, steps), seed=1000 * split.entropy + draw))
-    return tuple(jobs)
-
-
 def _mean_of_nics(nic_gbps: Mapping[str, float]) -> dict[LinkKey, float]:
     """Bits per second of every link."""
     return {
@@ -201,32 +159,3 @@ def _mean_of_nics(nic_gbps: Mapping[str, float]) -> dict[LinkKey, float]:
         for dst in nic_gbps
         if src != dst
     }
-
-
-def _spec(name: str, shape: str, tenant: str, submit_s: float, steps: int, conduct: Conduct) -> JobSpec:
-    spec = JobSpec(
-        job_id=name,
-        name=name,
-        project=tenant,
-        submit_s=_START_S + submit_s,
-        model=replace(model(shape), seq_len=_SEQ_LEN),
-        training=Training(
-            steps=steps,
-            micro_batch=_MICRO_BATCH,
-            micro_batches=_MICRO_BATCHES,
-            schedule=conduct.schedule,
-            recompute=Recompute.FULL,
-        ),
-        parallelism=Parallelism(tensor=_TENSOR[shape]),
-        elasticity=conduct.elasticity,
-    )
-    stages = _named_stages(spec, _GPU)
-    return replace(spec, parallelism=replace(spec.parallelism, named_stages=stages))
-
-
-def _named_stages(spec: JobSpec, kind: GpuType) -> int:
-    """The fewest stages that fit, rounded up to a power of two."""
-    least = k_min(spec, kind)
-    if least is None:
-        raise InvalidValueError("model", spec.model.name, f"a model that fits on {kind.name} GPUs")
-    return int(1 << (least - 1).bit_length())

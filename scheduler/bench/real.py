@@ -19,18 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-import numpy as np
-
 from scheduler.bench.figures import offered_load
+from scheduler.bench.real_worlds import permuted, repeated, scaled, without_egress
 from scheduler.bench.sources import Sources
 from scheduler.bench.worlds import USUAL, Conduct, Split, World, conducts
-from scheduler.cluster import Cluster, Pool, PoolKey
 from scheduler.errors import InvalidValueError
-from scheduler.price import PriceSeries
 from scheduler.replay.jobs import ReplayJob
 from scheduler.replay.trace_rule import traced_job
 from scheduler.replay.traces import TraceRow, read_trace
@@ -60,11 +56,9 @@ _HALF_YEARS: Final = {
 """From when a window may start (a week of prices lies before it), and until when its last job should have come."""
 
 _DATES: Final = 5
-_PERMUTATION = 3
 _WARM_UP: Final = 0.1
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
-_YEAR_S: Final = 52 * _WEEK_S
 _FAULT_TRACE: Final = Path("data/faults/infinitehbd_fault_trace.json.gz")
 _FAULT_NODES: Final = 400
 _PHILLY_TRACE: Final = "philly_ge4gpu"
@@ -93,18 +87,18 @@ class RealCell:
     def world(self, draw: int, sources: Sources) -> World:
         """One of its windows."""
         scenario = sources.scenario(_SCENARIOS[self.workload])
-        cluster = _with_backbone(scenario.cluster, self.backbone)
+        cluster = scenario.cluster if self.backbone == "list" else without_egress(scenario.cluster)
         if self.workload == "philly":
             part, permutation = draw % _PHILLY_PARTS, draw // _PHILLY_PARTS
-            cluster = _scaled(cluster, _PHILLY_GPUS)
+            cluster = scaled(cluster, _PHILLY_GPUS)
             date = permutation
         else:
             part, permutation, date = 0, draw // _DATES, draw % _DATES
         scenario = replace(
             scenario,
             name=f"{self.grid} {self.name}",
-            cluster=_permuted(cluster, permutation),
-            electricity={name: _repeated(series) for name, series in scenario.electricity.items()},
+            cluster=permuted(cluster, permutation),
+            electricity={name: repeated(series) for name, series in scenario.electricity.items()},
             training=scenario.training.model_copy(update={"schedule": self.conduct.schedule}),
             truth=self.conduct.truth(draw),
             faults=_faults(sources, draw) if self.faults else None,
@@ -185,44 +179,3 @@ def _start_s(split: Split, date: int, span_s: float) -> float:
     first_s, end_s = _HALF_YEARS[split]
     room_s = max(0.0, end_s - first_s - span_s)
     return first_s + date * room_s / (_DATES - 1) // _DAY_S * _DAY_S
-
-
-def _with_backbone(cluster: Cluster, backbone: Backbone) -> Cluster:
-    if backbone == "list":
-        return cluster
-    links = {key: replace(link, egress_usd_per_gb=0.0) for key, link in cluster.links.items()}
-    return replace(cluster, links=links)
-
-
-def _scaled(cluster: Cluster, scale: float) -> Cluster:
-    pools = {key: replace(pool, gpus=int(pool.gpus * scale)) for key, pool in cluster.pools.items()}
-    return replace(cluster, pools=pools)
-
-
-def _permuted(cluster: Cluster, permutation: int) -> Cluster:
-    """The same pools in other regions; permutation 0 leaves them."""
-    if permutation == 0:
-        return cluster
-    keys = sorted(cluster.pools)
-    order = np.random.default_rng([_PERMUTATION, permutation]).permutation(len(keys))
-    pools: dict[PoolKey, Pool] = {
-        key: replace(cluster.pools[key], gpus=cluster.pools[keys[int(other)]].gpus)
-        for key, other in zip(keys, order, strict=True)
-    }
-    return replace(cluster, pools=pools)
-
-
-@lru_cache(maxsize=64)
-def _repeated(series: PriceSeries) -> PriceSeries:
-    """The series, going on after its end with itself 52 weeks before, for half a year."""
-    length = len(series.values)
-    first = next(
-        index for index, time_s in enumerate(series.valid_from_s) if time_s + _YEAR_S >= series.end_s
-    )
-    more = slice(first, min(length, first + length // 2))
-    return PriceSeries(
-        series.valid_from_s + tuple(time_s + _YEAR_S for time_s in series.valid_from_s[more]),
-        series.values + series.values[more],
-        series.known_at_s + tuple(time_s + _YEAR_S for time_s in series.known_at_s[more]),
-        series.valid_from_s[more][-1] + _YEAR_S + 3600.0,
-    )

@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.bench.paper import (
-    ARRIVALS,
     GPU_SCALES,
     JOB_COUNTS,
-    Arrivals,
     city_of,
-    drawn_jobs,
     drawn_regions,
     paper_cluster,
     paper_scenario,
 )
+from scheduler.bench.paper_jobs import ARRIVALS, Arrivals, drawn_jobs
 from scheduler.bench.sources import Sources
 from scheduler.bench.worlds import USUAL, Conduct, Split, World, conducts
 from scheduler.cluster import Link

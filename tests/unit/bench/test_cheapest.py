@@ -8,7 +8,8 @@ import pytest
 
 from scheduler.bench.alone import Option
 from scheduler.bench.cheapest import cheapest_usd
-from scheduler.bench.paper import drawn_jobs, paper_cluster, paper_scenario
+from scheduler.bench.paper import paper_cluster, paper_scenario
+from scheduler.bench.paper_jobs import drawn_jobs
 from scheduler.bench.worlds import USUAL, Split
 from scheduler.cluster import Region
 from scheduler.errors import InvalidValueError

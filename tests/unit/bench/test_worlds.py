@@ -10,7 +10,8 @@ import pytest
 
 from scheduler.bench.alone import options_of
 from scheduler.bench.figures import offered_load
-from scheduler.bench.paper import PaperCell, drawn_jobs, drawn_regions
+from scheduler.bench.paper import PaperCell, drawn_regions
+from scheduler.bench.paper_jobs import drawn_jobs
 from scheduler.bench.real import RealCell, real_cells
 from scheduler.bench.sources import Sources
 from scheduler.bench.wan import WanCell
