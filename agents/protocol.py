@@ -97,16 +97,21 @@ class StageProcess(Wire):
     """`<allocation_id>/<rank>`; an allocation belongs to one generation of a job, so a key never comes back."""
     job_id: Identifier
     allocation_id: Identifier
-    generation: Annotated[int, Field(ge=1)]
+    generation: Annotated[int, Field(ge=1, le=2**31)]
     node_id: Identifier
     gpu_indices: Annotated[list[Count], Field(min_length=1, max_length=64)]
     rank: Count
     stage: Count
     argv: Annotated[list[Text], Field(min_length=1, max_length=256)]
     """What is executed, never through a shell. argv[0] `{python}` is the agent's own interpreter."""
-    env: dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=32768)]]
+    env: Annotated[
+        dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=32768)]],
+        Field(max_length=512),
+    ]
     """The place of the process (RANK, WORLD_SIZE, …, BACE_*) and the user's variables; allow-listed again here."""
-    secrets: dict[Annotated[str, Field(max_length=128)], Text] = Field(default_factory=dict)
+    secrets: Annotated[dict[Annotated[str, Field(max_length=128)], Text], Field(max_length=128)] = Field(
+        default_factory=dict
+    )
     """NAME -> reference (`file:…`, `env:…`), resolved by the agent. No secret travels or is stored."""
     stop: StopProtocol = StopProtocol()
 
@@ -135,20 +140,20 @@ class WorkerPlan(Wire):
     """
 
     model: WorkerModel
-    steps: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1, le=2**53)]
     micro_batch: Annotated[int, Field(ge=1, le=65536)]
     micro_batches: Annotated[int, Field(ge=1, le=65536)]
     dtype: Literal["fp32", "bf16"]
     recompute: Literal["none", "selective", "full"]
     layers_per_stage: Annotated[list[Count], Field(min_length=1, max_length=1024)]
-    window: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=1024)]
+    window: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=1024)]
     learning_rate: Annotated[float, Field(gt=0, le=1)]
     seed: Count
     corpus: Text | None = None
     """A file of text; by default the source text of the interpreter's standard library. Bytes are the tokens."""
     checkpoint_uri: Text
     """`file://` folder, shared by the regions that the job may use."""
-    checkpoint_every: Annotated[int, Field(ge=1)]
+    checkpoint_every: Annotated[int, Field(ge=1, le=2**53)]
     resume_step: Counter = 0
     """The checkpoint to go on from; 0: from the beginning."""
 
@@ -194,7 +199,7 @@ class ProcessReport(Wire):
 
     key: Key
     state: ProcessState
-    exit_code: int | None = None
+    exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
     """Negative: killed by that signal."""
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What the worker gave as the reason of its end (`port-taken`, `rendezvous-timeout`, `out-of-memory`, …)."""
@@ -208,7 +213,7 @@ class StepReport(Wire):
     kind: Literal["step"] = "step"
     seq: Counter
     key: Key
-    step: Annotated[int, Field(ge=1)]
+    step: Annotated[int, Field(ge=1, le=2**53)]
     loss: Annotated[float, Field(allow_inf_nan=True)]
     step_time_s: Seconds
     tokens: Counter

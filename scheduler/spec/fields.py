@@ -11,6 +11,9 @@ from pydantic_core import PydanticCustomError
 from scheduler.errors import InvalidValueError
 from scheduler.units import parse_bandwidth, parse_bytes, parse_duration, parse_time
 
+MAX_QUANTITY_TEXT = 64
+"""Characters of a number with its unit."""
+
 
 class Section(BaseModel):
     """A part of a document: immutable, and strict about what it does not know."""
@@ -29,7 +32,7 @@ def _quantity(parse: Callable[..., float], at_least: float, at_most: float, exam
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise refuse(f"a value like {example}")
-        if isinstance(value, str) and len(value) > 64:
+        if isinstance(value, str) and len(value) > MAX_QUANTITY_TEXT:
             raise refuse(f"a value like {example}")
         try:
             parsed = parse(value, field="value")
@@ -40,6 +43,13 @@ def _quantity(parse: Callable[..., float], at_least: float, at_most: float, exam
         return parsed
 
     return PlainValidator(read)
+
+
+def _schema(at_least: float, at_most: float, *examples: str) -> WithJsonSchema:
+    """How such a validator shows in a JSON schema."""
+    number = {"type": "number", "minimum": at_least, "maximum": at_most}
+    text = {"type": "string", "maxLength": MAX_QUANTITY_TEXT}
+    return WithJsonSchema({"anyOf": [text, number], "examples": list(examples)})
 
 
 def _no_uri(path: str) -> str:
@@ -69,27 +79,27 @@ def _printable(text: str) -> str:
 Duration = Annotated[
     float,
     _quantity(parse_duration, 0, 1e10, "90s, 30m or 6h"),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["120s", "6h"]}),
+    _schema(0, 1e10, "120s", "6h"),
 ]
 Bytes = Annotated[
     float,
     _quantity(parse_bytes, 0, 1e18, "200GB or 16GiB"),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["200GB"]}),
+    _schema(0, 1e18, "200GB"),
 ]
 PositiveBytes = Annotated[
     float,
     _quantity(parse_bytes, 1, 1e18, "80GB or 16GiB"),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["80GB"]}),
+    _schema(1, 1e18, "80GB"),
 ]
 Bandwidth = Annotated[
     float,
     _quantity(parse_bandwidth, 1, 1e17, "25Gbps"),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["25Gbps"]}),
+    _schema(1, 1e17, "25Gbps"),
 ]
 Time = Annotated[
     float,
     _quantity(parse_time, 0, 1e11, "2026-12-24T00:00:00Z"),
-    WithJsonSchema({"type": "string", "examples": ["2026-12-24T00:00:00Z"]}),
+    _schema(0, 1e11, "2026-12-24T00:00:00Z"),
 ]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from scheduler.errors import InvalidValueError, UnknownPresetError
 from scheduler.job import ModelShape
 from scheduler.presets import MODEL_NAMES
@@ -22,7 +24,7 @@ class ModelSection(Section):
     not gated).
     """
 
-    preset: str | None = None
+    preset: Annotated[str, Field(max_length=64)] | None = None
     layers: Annotated[int, whole(1, 1024)] | None = None
     hidden: Annotated[int, whole(1, 65_536)] | None = None
     heads: Annotated[int, whole(1, 1024)] | None = None

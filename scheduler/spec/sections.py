@@ -67,11 +67,23 @@ def _reference(value: object) -> str:
 Stages = Annotated[
     str | int,
     PlainValidator(_stages),
-    WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", 8, "4..16"]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^(auto|[0-9]{1,4}\.\.[0-9]{1,4})$"},
+                {"type": "integer", "minimum": 1, "maximum": MAX_STAGES},
+            ],
+            "examples": ["auto", 8, "4..16"],
+        }
+    ),
 ]
-Variable = Annotated[str, AfterValidator(_variable)]
+Variable = Annotated[
+    str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE.pattern}$"})
+]
 Reference = Annotated[
-    str, PlainValidator(_reference), WithJsonSchema({"type": "string", "examples": ["env:HF_TOKEN"]})
+    str,
+    PlainValidator(_reference),
+    WithJsonSchema({"type": "string", "pattern": f"^{_REFERENCE.pattern}$", "examples": ["env:HF_TOKEN"]}),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Path, Query
 
 from service import limits
 from service.api.schemas.problems import Problem
@@ -24,6 +24,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+ObjectId = Annotated[str, Path(max_length=255, description="an id, or a beginning of it that fits no other")]
 Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="items at most")]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
 After = Annotated[int, Query(ge=0, le=2**53, description="only what has a higher number")]

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from scheduler.job import JobState
 from service import explanations, job_reports, jobs, limits, topics
 from service.api.access import Caller, Injected, Tokens
-from service.api.answers import REFUSALS, After, Cursor, Limit, Project
+from service.api.answers import REFUSALS, After, Cursor, Limit, ObjectId, Project
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
 from service.api.schemas.events import Event
@@ -71,7 +71,7 @@ async def list_jobs(
 
 
 @router.get("/{job_id}", response_model=Job)
-async def show(services: Injected, principal: Caller, response: Response, job_id: str) -> Job:
+async def show(services: Injected, principal: Caller, response: Response, job_id: ObjectId) -> Job:
     """One job, by its id or a prefix of it that fits no other."""
     job = Job.of(await jobs.show(services, principal, job_id))
     response.headers["ETag"] = etag(job.version)
@@ -80,7 +80,7 @@ async def show(services: Injected, principal: Caller, response: Response, job_id
 
 @router.post("/{job_id}/cancel", response_model=Job)
 async def cancel(
-    services: Injected, principal: Caller, response: Response, job_id: str, version: Version
+    services: Injected, principal: Caller, response: Response, job_id: ObjectId, version: Version
 ) -> Job:
     """End a job: at once if it waits; a running one stops its stages first. Again changes nothing."""
     job = Job.of(await jobs.cancel(services, principal, job_id, version))
@@ -89,14 +89,18 @@ async def cancel(
 
 
 @router.get("/{job_id}/explain", response_model=Explanation)
-async def explain(services: Injected, principal: Caller, job_id: str) -> Explanation:
+async def explain(services: Injected, principal: Caller, job_id: ObjectId) -> Explanation:
     """Why a job waits now, region by region, and what would let it start."""
     return Explanation.of(await explanations.explain_job(services, principal, job_id))
 
 
 @router.get("/{job_id}/events", response_model=Page[Event])
 async def list_events(
-    services: Injected, principal: Caller, job_id: str, after: After = 0, limit: Limit = limits.PAGE_DEFAULT
+    services: Injected,
+    principal: Caller,
+    job_id: ObjectId,
+    after: After = 0,
+    limit: Limit = limits.PAGE_DEFAULT,
 ) -> Page[Event]:
     """What happened to a job, the oldest first. `next` is the number to go on `after`."""
     found = await jobs.history(services, principal, job_id, after, limit)
@@ -108,7 +112,7 @@ async def list_events(
 async def list_steps(
     services: Injected,
     principal: Caller,
-    job_id: str,
+    job_id: ObjectId,
     after: After = 0,
     limit: Annotated[int, Query(ge=1, le=limits.STEP_PAGE_MAX)] = limits.STEP_PAGE_MAX,
 ) -> Page[Step]:
@@ -130,7 +134,7 @@ async def logs(
     services: Injected,
     principal: Caller,
     tokens: Tokens,
-    job_id: str,
+    job_id: ObjectId,
     after: Annotated[int, Depends(resume_after)],
     stage: Stage = None,
     tail: Annotated[

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 
 from service import nodes
 from service.api.access import Caller, Injected
-from service.api.answers import REFUSALS
+from service.api.answers import REFUSALS, ObjectId
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
 from service.api.schemas.cluster import Drained, Node
@@ -26,14 +26,14 @@ async def list_nodes(services: Injected, principal: Caller) -> Page[Node]:
 
 
 @router.get("/{node_id}", response_model=Node)
-async def show(services: Injected, principal: Caller, response: Response, node_id: str) -> Node:
+async def show(services: Injected, principal: Caller, response: Response, node_id: ObjectId) -> Node:
     """One node, by its id or a prefix of it that fits no other."""
     return _answer(response, await nodes.show(services, node_id))
 
 
 @router.post("/{node_id}/cordon", response_model=Node)
 async def cordon(
-    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+    services: Injected, principal: Caller, response: Response, node_id: ObjectId, version: Version
 ) -> Node:
     """Nothing new is placed on the node; what runs goes on. Again changes nothing."""
     return _answer(response, await nodes.cordon(services, principal, node_id, version))
@@ -41,7 +41,7 @@ async def cordon(
 
 @router.post("/{node_id}/uncordon", response_model=Node)
 async def uncordon(
-    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+    services: Injected, principal: Caller, response: Response, node_id: ObjectId, version: Version
 ) -> Node:
     """The node takes jobs again. Again changes nothing."""
     return _answer(response, await nodes.uncordon(services, principal, node_id, version))
@@ -49,7 +49,7 @@ async def uncordon(
 
 @router.post("/{node_id}/drain", response_model=Drained)
 async def drain(
-    services: Injected, principal: Caller, response: Response, node_id: str, version: Version
+    services: Injected, principal: Caller, response: Response, node_id: ObjectId, version: Version
 ) -> Drained:
     """Cordon the node, and restart elsewhere what runs on it and may be stopped (elasticity restart or resize)."""
     drained = await nodes.drain(services, principal, node_id, version)

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from scheduler.spec.issues import pointer_of
 from service import limits, prices
 from service.api.access import Caller, Injected
-from service.api.answers import REFUSALS, Moment
-from service.api.schemas.base import GpuTypeName, Page, RegionName
+from service.api.answers import REFUSALS, Moment, ObjectId
+from service.api.schemas.base import GpuTypeName, Page, RegionName, inlined
 from service.api.schemas.prices import (
     GivenPoint,
     Imported,
@@ -34,9 +34,9 @@ _IMPORT_BODIES = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": ImportPrices.model_json_schema()},
+            "application/json": {"schema": inlined(ImportPrices.model_json_schema())},
             "text/csv": {
-                "schema": {"type": "string"},
+                "schema": {"type": "string", "maxLength": limits.MAX_BODY_BYTES},
                 "example": "timestamp_utc,eu-west\n2026-11-30T00:00Z,181.0\n2026-11-30T01:00Z,172.5\n",
             },
         },
@@ -106,7 +106,7 @@ async def import_prices(
 async def show_series(
     services: Injected,
     principal: Caller,
-    series_id: str,
+    series_id: ObjectId,
     from_s: Annotated[Moment, Query(alias="from")] = None,
     to_s: Annotated[Moment, Query(alias="to")] = None,
 ) -> PriceHistory:

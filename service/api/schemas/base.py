@@ -56,3 +56,18 @@ class Page(Answer, Generic[T]):
 def flat(record: Any, **more: Any) -> dict[str, Any]:
     """The fields of a record as a mapping, with others beside them."""
     return {field.name: getattr(record, field.name) for field in fields(record)} | more
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its definitions in the places that refer to them: it may stand anywhere in the description."""
+    definitions = {f"#/$defs/{name}": each for name, each in schema.get("$defs", {}).items()}
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                return resolved(definitions[part["$ref"]])
+            return {name: resolved(each) for name, each in part.items() if name != "$defs"}
+        return [resolved(each) for each in part] if isinstance(part, list) else part
+
+    found: dict[str, Any] = resolved(schema)
+    return found
