@@ -263,8 +263,10 @@ def _requeue(session: Session, job: JobRecord, moment: Moment, *, retries: int, 
 def _give_back(session: Session, allocation: AllocationRecord, moment: Moment) -> None:
     """The end of an allocation: billed to the last second, and its GPUs, port and bandwidth free again."""
     leader.capacity_changed(session)
-    billed = ledger.bill(session, allocation, until_s=moment.at_s)
-    move_allocation(session, billed, AllocationState.ENDED, moment, ended_at_s=moment.at_s)
+    # Servers' clocks differ a little: one that is ahead may have begun it, or billed it, beyond this moment.
+    ended_s = max(moment.at_s, allocation.created_at_s, allocation.billed_until_s or 0.0)
+    billed = ledger.bill(session, allocation, until_s=ended_s)
+    move_allocation(session, billed, AllocationState.ENDED, moment, ended_at_s=ended_s)
     allocations.release(session, allocation.allocation_id)
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from service.db.engine import Mode, begin_options
 from service.db.repositories import events
-from service.db.transaction import is_about_the_transaction, transact
+from service.db.transaction import is_about_the_transaction, transact, wait_before_retry
 
 Unit = Callable[[Session], Any]
 
@@ -31,15 +31,17 @@ class Outcome:
     wrote_events: bool = False
 
 
-def transact_group(engine: Engine, units: Sequence[Unit]) -> list[Outcome]:
-    """Runs the units as one transaction; an outcome for each, in their order."""
+def transact_group(
+    engine: Engine, units: Sequence[Unit], pause: Callable[[int], None] = wait_before_retry
+) -> list[Outcome]:
+    """Runs the units as one transaction; an outcome for each, in their order. `pause` as in `transact`."""
     if len(units) > 1:
         try:
             return _together(engine, units)
         except DBAPIError:
             # Not serialisable, busy, or broken as a whole: nothing of it is stored. Alone each finds out for itself.
-            return [_alone(engine, unit) for unit in units]
-    return [_alone(engine, unit) for unit in units]
+            return [_alone(engine, unit, pause) for unit in units]
+    return [_alone(engine, unit, pause) for unit in units]
 
 
 def _together(engine: Engine, units: Sequence[Unit]) -> list[Outcome]:
@@ -63,9 +65,9 @@ def _in_savepoint(connection: Connection, unit: Unit) -> Outcome:
         return Outcome(result, wrote_events=events.wrote(session))
 
 
-def _alone(engine: Engine, unit: Unit) -> Outcome:
+def _alone(engine: Engine, unit: Unit, pause: Callable[[int], None]) -> Outcome:
     try:
-        result, wrote_events = transact(engine, Mode.WRITE, unit)
+        result, wrote_events = transact(engine, Mode.WRITE, unit, pause)
     except Exception as error:  # noqa: BLE001 - as above
         return Outcome(error=error)
     return Outcome(result, wrote_events=wrote_events)

@@ -65,7 +65,7 @@ def transact(
 
 def is_about_the_transaction(error: DBAPIError) -> bool:
     """Whether it says something of the transaction as a whole, not of the statement that met it."""
-    return _retriable(error) or _unreachable(error)
+    return _retriable(error) or _unreachable(error) or _full(error)
 
 
 def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:

@@ -206,3 +206,19 @@ async def test_a_process_that_never_told_is_billed_as_busy_once_its_gang_runs(wo
     await bill(world.services, world.leadership)
     busy = (await _ledger(world, "electricity", "eu-north"))[-1]
     assert busy.quantity / (busy.to_s - busy.from_s) == pytest.approx(0.020 / 3600)
+
+
+async def test_what_a_server_ahead_of_the_others_has_billed_is_the_end_of_it(world: World) -> None:
+    job_id, agents = await _running(world)
+    world.clock.advance(30)
+    await bill(world.services, world.leadership)
+    world.clock.advance(-0.2)  # the server that hears of the end is behind the one that billed
+    await world.cancel(job_id)
+    world.clock.advance(-0.05)
+    await world.beats(agents)
+    world.clock.advance(-0.05)
+    await world.beats(agents)
+    (allocation,) = await world.allocations(job_id)
+    assert allocation.state == "ended"
+    assert allocation.ended_at_s == allocation.billed_until_s
+    assert allocation.ended_at_s == max(row.to_s for row in await _ledger(world, "electricity"))

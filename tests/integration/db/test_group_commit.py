@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
 
@@ -88,6 +89,17 @@ def test_a_group_that_cannot_be_committed_is_stored_one_by_one(
     outcomes = transact_group(engine, [_add("a"), _fail_after("b"), _add("c")])
     assert failed
     assert [outcome.result for outcome in outcomes] == ["a", None, "c"]
+    assert _stored(engine) == (["a", "c"], ["a", "c"])
+
+
+def test_one_that_meets_a_full_disk_is_refused_for_now_and_the_others_are_stored(engine: Engine) -> None:
+    def too_large(session: Session) -> None:
+        _add("large")(session)
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
+
+    outcomes = transact_group(engine, [_add("a"), too_large, _add("c")])
+    assert [outcome.result for outcome in outcomes] == ["a", None, "c"]
+    assert isinstance(outcomes[1].error, UnavailableError)
     assert _stored(engine) == (["a", "c"], ["a", "c"])
 
 
