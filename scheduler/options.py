@@ -248,6 +248,17 @@ def k_star(
     return max(0, counts.index(within, best))
 
 
+def grown_cap(counts: StageCounts, cap: int, named: int | None, growth: float) -> int:
+    """Position in `counts` so far from the stages that a job names (0) to those at `cap` (1).
+
+    A job that names none has `cap`.
+    """
+    if named is None or growth >= 1.0:
+        return cap
+    most = named + growth * (counts.counts[cap] - named)
+    return min(cap, max(0, counts.index(math.floor(most))))
+
+
 def _pair_capacities(topology: Topology, regions: Iterable[str]) -> Iterator[Bandwidth]:
     """What a cut could have at most, for every pair of the regions that is linked in both directions."""
     names = set(regions)
@@ -314,11 +325,7 @@ def _candidates(
         cap = k_star(counts, usable, size, topology, max_regions)
         if cap is None:
             continue
-        grown = cap
-        named = spec.parallelism.named_stages
-        if named is not None and growth < 1.0:
-            most = named + growth * (counts.counts[cap] - named)
-            grown = min(cap, max(0, counts.index(math.floor(most))))
+        grown = grown_cap(counts, cap, spec.parallelism.named_stages, growth)
         yield Candidate(counts, usable, grown, as_named=grown < cap)
 
 

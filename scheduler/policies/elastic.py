@@ -17,6 +17,7 @@ from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.options import Option
 from scheduler.policies.horizon.policy import HorizonPolicy
 from scheduler.policies.horizon.work import Seat, Work, seat_of
+from scheduler.policies.narrowed import grown
 from scheduler.policies.proposal import Proposal, plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.restart import granted_transfers, restart_s, state_of
@@ -49,6 +50,10 @@ class ElasticPolicy:
         round_ = QueueRound.of(self.verdicts, snapshot, strict=strict, seed=seed)
         planner = HorizonPolicy(self.name, self.meaning, self.verdicts, TIME_ALONE)
         board, refused = planner.board(snapshot, seed, Objective(), round_)
+        growth = self.verdicts.growth
+        if growth < 1.0:
+            for job_id, work in board.works.items():
+                board.works[job_id] = replace(work, demand=grown(work.demand, growth))
         self.act(board)
         round_.world = board.world
         gone = {each.job_id for each in refused}

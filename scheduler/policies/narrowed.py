@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from scheduler.options import Candidate, Demand, StageCounts
+from scheduler.options import Candidate, Demand, StageCounts, grown_cap
 
 _MADE: WeakKeyDictionary[Demand, dict[Hashable, Demand]] = WeakKeyDictionary()
 
@@ -62,6 +62,22 @@ def with_stages(demand: Demand, stages: int) -> Demand:
     key = ("stages", stages)
     if key not in made:
         made[key] = replace(demand, candidates=tuple(_with_one(each, stages) for each in demand.candidates))
+    return made[key]
+
+
+def grown(demand: Demand, growth: float) -> Demand:
+    """The same with K bounded so far from the stages that the job names (0) to K* (1)."""
+    made = _MADE.setdefault(demand, {})
+    key = ("grown", growth)
+    if key not in made:
+        named = demand.spec.parallelism.named_stages
+        made[key] = replace(
+            demand,
+            candidates=tuple(
+                replace(each, cap=grown_cap(each.stage_counts, each.cap, named, growth))
+                for each in demand.candidates
+            ),
+        )
     return made[key]
 
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler.check import check_plan
 from scheduler.job import Elasticity
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
-from scheduler.policies import PolicyConfig, decide
+from scheduler.policies import GROWING, PolicyConfig, decide
 from scheduler.snapshot import RunningJob, Snapshot, WaitingJob
 from tests.worlds import both_ways, cluster, job, runs, snapshot
 
@@ -195,3 +195,14 @@ def test_marginal_may_stretch_a_job_over_regions_whose_link_keeps_up():
     (start,) = plan_of("marginal", at(world, [long_job("wide", stages=(8, 8))])).starts
     assert isinstance(start, Start)
     assert set(start.placement.regions) == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", [name for name in GROWING if name not in ("easy", "fifo")])
+def test_a_turned_knob_bounds_the_stages_between_those_named_and_k_star(name: str):
+    world, waiting = cluster({"a": 8}), job(named=2, layers=840, seconds=1e5, steps=10_000)
+
+    def stages(growth: float) -> int:
+        (start,) = decide(snapshot(world, waiting), PolicyConfig(name, growth=growth)).starts
+        return start.placement.stages
+
+    assert [stages(growth) for growth in (0.0, 0.5, 1.0)] == [2, 5, 8]
