@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -46,6 +47,18 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What a step of one job comes to at its fastest, alone: on K* stages."""
+
+    iteration_s: float
+    owned_kw: float
+    """Draw before PUE of what is owned of its GPUs, in the mean over the pools where it may stand."""
+    rent_usd_per_hour: float
+    cut_bytes: float
+    """Bytes that all its cuts carry, in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What one job would come to at its fastest, alone."""
 
@@ -54,22 +67,39 @@ class Sample:
     egress_usd: float
 
 
+_PACES: WeakKeyDictionary[Demand, Pace | None] = WeakKeyDictionary()
+
+
 def sample(
     demand: Demand, steps: float, cluster: Cluster, usd_per_kwh: float, egress_per_gb: float
 ) -> Sample | None:
     """A job on K* stages at mean prices; None if it can run nowhere."""
+    if demand not in _PACES:
+        _PACES[demand] = _pace(demand, cluster)
+    pace = _PACES[demand]
+    if pace is None:
+        return None
+    run_s = steps * pace.iteration_s
+    usd_per_hour = pace.owned_kw * usd_per_kwh + pace.rent_usd_per_hour
+    return Sample(
+        run_s, usd_per_hour * run_s / SECONDS_PER_HOUR, egress_usd(steps * pace.cut_bytes, egress_per_gb)
+    )
+
+
+def _pace(demand: Demand, cluster: Cluster) -> Pace | None:
     ladders = ladders_of(demand, cluster)
     if not ladders:
         return None
     ladder = min(ladders, key=lambda each: each.iteration_s[-1])
-    run_s = steps * float(ladder.iteration_s[-1])
     sizes = [cluster.pools[pool].gpus for pool in ladder.candidate.pools]
-    cuts = max(0.0, float(ladder.gpus[-1]) * len(sizes) / sum(sizes) - 1)
+    gpus = float(ladder.gpus[-1])
+    cuts = max(0.0, gpus * len(sizes) / sum(sizes) - 1)
     volume = egress_bytes_per_iteration(boundary_bytes(demand.spec), demand.spec.training.micro_batches)
-    return Sample(
-        run_s,
-        float(ladder.usd_per_hour(usd_per_kwh)[-1]) * run_s / SECONDS_PER_HOUR,
-        egress_usd(2 * cuts * steps * volume, egress_per_gb),
+    return Pace(
+        float(ladder.iteration_s[-1]),
+        float(ladder.draw_kw[-1]) * ladder.owned_part,
+        gpus * ladder.rent_usd_per_gpu_hour,
+        2 * cuts * volume,
     )
 
 
