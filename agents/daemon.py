@@ -3,10 +3,15 @@
 One thread. A pass looks at the processes every `LOOK_EVERY_S`; a heartbeat goes out when its interval is over,
 at once when a process became ready or ended, and at once while reports are waiting. Everything it is told is
 the whole of what should run, so it needs no memory of what it was told before.
+
+Where many agents have begun to beat at one moment (a server that is back, an interval that was changed) the first
+wait is a part of the interval that every agent has of its own, so that they spread over the whole of it and stay so.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import random
 import threading
 import time
@@ -25,6 +30,8 @@ from agents.state import AgentState
 LOOK_EVERY_S = 0.2
 REJECTED_RETRY_S = 30.0
 MAX_BACKOFF_INTERVALS = 5.0
+TRIES_A_LEASE = 3.0
+"""A server that is back is found before the lease runs out."""
 MIN_INTERVAL_S = 0.05
 STOP_PATIENCE_S = 5.0
 """Beyond the longest grace, for workers to be gone when the agent ends with them."""
@@ -50,8 +57,15 @@ class Identity:
     nodes: tuple[NodeOffer, ...]
 
 
+def phase_of(agent_id: str) -> float:
+    """The agent's own part of an interval, in [0, 1): the same always, and spread evenly over all agents."""
+    digest = hashlib.sha256(agent_id.encode()).digest()
+    return int.from_bytes(digest[:4], "big") / 2**32
+
+
 class Backoff:
-    """How long to wait before the next try: doubling with every failure, never beyond a few intervals.
+    """How long to wait before the next try: doubling with every failure, never beyond a few intervals or a part of the
+    lease.
 
     A random part keeps the agents of a region from coming back to a restarted server all at once.
     """
@@ -64,10 +78,11 @@ class Backoff:
         """After a success."""
         self._failures = 0
 
-    def next_s(self, interval_s: float) -> float:
+    def next_s(self, interval_s: float, lease_s: float) -> float:
         """The wait after one more failure."""
         self._failures += 1
         wait_s = interval_s * min(MAX_BACKOFF_INTERVALS, 2.0 ** (self._failures - 1))
+        wait_s = min(wait_s, max(interval_s, lease_s / TRIES_A_LEASE))
         return wait_s * self._dice.uniform(0.75, 1.0)
 
 
@@ -96,6 +111,9 @@ class Agent:
         self._log = log
         self._backoff = Backoff(dice)
         self._interval_s = 2.0
+        self._lease_s = math.inf
+        self._phase = phase_of(identity.agent_id)
+        self._in_phase = False
         self._batch_bytes = BATCH_BYTES
         self._joined = False
         self._next_call_s = 0.0
@@ -153,12 +171,14 @@ class Agent:
             reply, more = self._heartbeat()
             self._obey(reply)
         except UnknownAgentError as error:
-            self._joined = False
+            self._joined = self._in_phase = False
             self._log.warning("joining again", detail=str(error))
-            wait_s = self._backoff.next_s(self._interval_s)
+            wait_s = self._backoff.next_s(self._interval_s, self._lease_s)
         except UnreachableError as error:
+            self._in_phase = False
             wait_s = max(
-                self._backoff.next_s(self._interval_s), min(error.retry_after_s or 0.0, REJECTED_RETRY_S)
+                self._backoff.next_s(self._interval_s, self._lease_s),
+                min(error.retry_after_s or 0.0, REJECTED_RETRY_S),
             )
             self._log.warning(
                 "the server cannot be reached",
@@ -173,7 +193,7 @@ class Agent:
             self._log.error("the server refuses this agent", detail=str(error), retry_in_s=round(wait_s, 1))
         else:
             self._backoff.reset()
-            wait_s = MIN_INTERVAL_S if more else self._interval_s
+            wait_s = MIN_INTERVAL_S if more else self._next_wait_s()
         self._next_call_s = self._clock.boot_s() + wait_s
 
     def _join(self) -> None:
@@ -186,7 +206,7 @@ class Agent:
             )
         )
         self._joined = True
-        self._interval_s = max(MIN_INTERVAL_S, reply.heartbeat_interval_s)
+        self._pace(reply.heartbeat_interval_s, reply.lease_s)
         self._log.info(
             "joined",
             url=self._client.url,
@@ -208,7 +228,7 @@ class Agent:
                 reports=list(batch.reports),
             )
         )
-        self._interval_s = max(MIN_INTERVAL_S, reply.heartbeat_interval_s)
+        self._pace(reply.heartbeat_interval_s, reply.lease_s)
         try:
             self._lease.renew(sent_at_s, reply.lease_s)
         except OSError as error:
@@ -216,6 +236,19 @@ class Agent:
         self._state.confirm(reply.reports_stored)
         self._table.forget(reply.forget)
         return reply, bool(batch.waiting_keys)
+
+    def _pace(self, interval_s: float, lease_s: float) -> None:
+        """As the server wants it from now on."""
+        interval_s = max(MIN_INTERVAL_S, interval_s)
+        if interval_s != self._interval_s:
+            self._in_phase = False
+        self._interval_s, self._lease_s = interval_s, lease_s
+
+    def _next_wait_s(self) -> float:
+        if self._in_phase:
+            return self._interval_s
+        self._in_phase = True
+        return max(MIN_INTERVAL_S, self._phase * self._interval_s)
 
     def _obey(self, reply: HeartbeatReply) -> None:
         # An answer that took longer than the lease gives no right to anything.

@@ -30,7 +30,7 @@ from service.errors import (
 )
 from service.job_views import JobView, view_jobs, view_new_job
 from service.lifecycle import Moment, record_birth
-from service.progress import Rules, request_cancel
+from service.progress import request_cancel
 from service.reason_documents import plan_pending, to_document
 from service.services import Services
 
@@ -141,7 +141,7 @@ async def cancel(services: Services, principal: Principal, job_id: str, version:
     given and not the current one.
     """
     now_s = services.clock.now()
-    rules = Rules.of(services.settings)
+    rules = services.rules()
 
     def work(session: Session) -> JobView:
         job = find(session, principal.scope, job_id)

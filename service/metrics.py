@@ -131,6 +131,11 @@ class Metrics:
         self.loop_failures = Counter(
             "bace_loop_failures", "Rounds of a control loop that failed.", ["loop"], registry=self.registry
         )
+        self.heartbeat_interval = Gauge(
+            "bace_heartbeat_interval_seconds",
+            "Between two heartbeats of an agent, as agents are told.",
+            registry=self.registry,
+        )
         self.heartbeats = Counter("bace_heartbeats", "Heartbeats answered.", registry=self.registry)
         self.nodes = self._gauge("bace_nodes", "Nodes.", ["region", "state"])
         self.heartbeat_age = self._gauge(

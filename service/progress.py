@@ -47,12 +47,13 @@ class Rules:
     """Reports may trail the end of their process by so much: a few heartbeats."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Rules:
+    def of(cls, settings: Settings, heartbeat_interval_s: float) -> Rules:
+        """`heartbeat_interval_s`: as agents are told now."""
         return cls(
             max_retries=settings.max_retries,
             retry_backoff_s=settings.retry_backoff_s,
             start_timeout_s=settings.start_timeout_s,
-            late_report_s=LATE_REPORT_HEARTBEATS * settings.heartbeat_interval_s,
+            late_report_s=LATE_REPORT_HEARTBEATS * heartbeat_interval_s,
         )
 
     def backoff_s(self, retries: int) -> float:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from service.audit import AuditLog
 from service.folding import Folding
 from service.metrics import Metrics
+from service.pace import Pace
 from service.ports import Bus, Clock, Compute, Db, Ids
+from service.progress import Rules
 from service.quiet_beats import Beat, Launches, Quiet
 from service.settings import Settings
 from service.snapshots import SnapshotReader
@@ -31,7 +33,12 @@ class Services:
     audit: AuditLog = field(default_factory=AuditLog)
     beats: Folding[Beat, Quiet | None] = field(default_factory=lambda: Folding(MAX_BEATS_TOGETHER))
     launches: Launches = field(default_factory=Launches)
+    pace: Pace = field(default_factory=Pace)
 
     def with_db(self, db: Db) -> Services:
         """The same with another way to the database."""
         return replace(self, db=db)
+
+    def rules(self) -> Rules:
+        """What the life of jobs goes by now."""
+        return Rules.of(self.settings, self.pace.interval_s(self.settings))

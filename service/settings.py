@@ -10,7 +10,10 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LEASE_MARGIN_S = 5.0
-"""Between the end of an agent's own stop and the server's judgement: clock drift and a slow disk."""
+"""Between the end of an agent's own stop and the server's judgement: supervisors look at the lease every half a second,
+the clocks of two servers may be two seconds apart (`db/common_clock.py`), and disks are slow."""
+CLOCK_DRIFT = 500e-6
+"""No two clocks of machines drift apart faster than this, each: ten times what a quartz does."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -90,6 +93,11 @@ class Settings(BaseSettings):
     leader_lease_s: Positive = 15.0
 
     heartbeat_interval_s: Positive = 2.0
+    """Between two heartbeats of an agent while there are few; more agents are told to beat less often."""
+    heartbeats_per_s: Positive = 500.0
+    """The budget of all agents together."""
+    missed_heartbeats: Annotated[int, Field(ge=2, le=1000)] = 3
+    """A node is not lost before its agent has missed so many in a row, whatever `node_lost_after_s` says."""
     lease_s: Positive = 60.0
     """An agent without an answered heartbeat for so long stops its workers."""
     max_stop_grace_s: Positive = 120.0
@@ -106,11 +114,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _leases_end_before_nodes_are_lost(self) -> Self:
-        least = self.lease_s + self.max_stop_grace_s + LEASE_MARGIN_S
+        # The agent counts the left side with the slowest clock there is, the server the right with the fastest.
+        slowest = (1 + CLOCK_DRIFT) / (1 - CLOCK_DRIFT)
+        least = (self.lease_s + self.max_stop_grace_s) * slowest + LEASE_MARGIN_S
         if self.node_lost_after_s <= least:
             raise ValueError(
                 f"BACE_NODE_LOST_AFTER_S: {self.node_lost_after_s} is not valid: expected more than BACE_LEASE_S + "
-                f"BACE_MAX_STOP_GRACE_S + {LEASE_MARGIN_S} = {least}, so that two generations never run at once"
+                f"BACE_MAX_STOP_GRACE_S, drift of clocks and {LEASE_MARGIN_S} = {least:.2f}, so that two generations "
+                "never run at once"
             )
         if self.lease_s <= 2 * self.heartbeat_interval_s:
             raise ValueError(

@@ -69,7 +69,7 @@ async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> Heart
         desired=list(stored.desired),
         forget=list(stored.forget),
         reports_stored=stored.reports_stored,
-        heartbeat_interval_s=services.settings.heartbeat_interval_s,
+        heartbeat_interval_s=services.pace.interval_s(services.settings),
         lease_s=services.settings.lease_s,
         server_time_s=now_s,
     )
@@ -77,12 +77,19 @@ async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> Heart
 
 async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | None]:
     now_s = services.clock.now()
-    return await services.db.run(lambda session: stamp_quiet(session, beats, services.launches, now_s))
+
+    def work(session: Session) -> Sequence[Quiet | None]:
+        services.pace.look(session, services.settings, now_s)
+        return stamp_quiet(session, beats, services.launches, now_s)
+
+    answers = await services.db.run(work)
+    services.metrics.heartbeat_interval.set(services.pace.interval_s(services.settings))
+    return answers
 
 
 async def _store(services: Services, token_id: str, beat: Heartbeat, now_s: float) -> Stored:
     """One that brings news, or whose agent is not as it should be."""
-    moment, rules = Moment(now_s, beat.agent_id), Rules.of(services.settings)
+    moment, rules = Moment(now_s, beat.agent_id), services.rules()
     stored = await services.db.run(
         lambda session: store_heartbeat(session, beat, token_id=token_id, moment=moment, rules=rules)
     )
@@ -112,7 +119,7 @@ def store_heartbeat(
     older = agent_queries.processes_with_keys(session, named)
     known = live | {key: process for key, process in older.items() if process.node_id in node_ids}
     new = [report for report in beat.reports if report.seq > agent.reports_stored]
-    complete = reports.store(session, new, known, moment)
+    complete = reports.store(session, new, known, moment, beat.clock_s - moment.at_s)
     reports_stored = max([agent.reports_stored, *(report.seq for report in new)])
     # 3. processes
     moved = _move_processes(session, beat.processes, known, moment)

@@ -37,7 +37,9 @@ async def join(services: Services, token_id: str, request: JoinRequest) -> JoinR
     await services.bus.publish(topics.PLANNING)
     settings = services.settings
     return JoinReply(
-        heartbeat_interval_s=settings.heartbeat_interval_s, lease_s=settings.lease_s, server_time_s=now_s
+        heartbeat_interval_s=services.pace.interval_s(settings),
+        lease_s=settings.lease_s,
+        server_time_s=now_s,
     )
 
 

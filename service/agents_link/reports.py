@@ -18,20 +18,33 @@ from service.lifecycle import Moment
 
 
 def store(
-    session: Session, reports: Sequence[Report], processes: Mapping[str, ProcessRecord], moment: Moment
+    session: Session,
+    reports: Sequence[Report],
+    processes: Mapping[str, ProcessRecord],
+    moment: Moment,
+    clock_offset_s: float,
 ) -> frozenset[str]:
     """Store new reports of these processes (key → process); ids of jobs that have now reported their last step.
+
+    Times are stored on the server's clock: the agent's is ahead by `clock_offset_s`.
 
     A report of a key that is not among `processes` (another node's, or none that was ever launched) is dropped: it
     counts as stored, or its agent would send it for ever.
     """
     mine = [report for report in reports if report.key in processes]
     steps = [report for report in mine if isinstance(report, StepReport)]
-    agent_queries.store_steps(session, [_step_row(report, processes[report.key]) for report in steps])
+
+    def server_time_s(at_s: float) -> float:
+        """No report is of the future, not even where the agent's clock was set back after it was written."""
+        return min(at_s - clock_offset_s, moment.at_s)
+
+    agent_queries.store_steps(
+        session, [_step_row(report, processes[report.key], server_time_s(report.at_s)) for report in steps]
+    )
     agent_queries.store_lines(
         session,
         [
-            _line_row(report, processes[report.key], offset)
+            _line_row(report, processes[report.key], offset, server_time_s(report.at_s))
             for report in mine
             if isinstance(report, LogReport)
             for offset in range(len(report.lines))
@@ -117,7 +130,7 @@ def _store_progress(
     return max(reached, job.reported_steps)
 
 
-def _step_row(report: StepReport, process: ProcessRecord) -> dict[str, object]:
+def _step_row(report: StepReport, process: ProcessRecord, at_s: float) -> dict[str, object]:
     return {
         "job_id": process.job_id,
         "step": report.step,
@@ -126,11 +139,11 @@ def _step_row(report: StepReport, process: ProcessRecord) -> dict[str, object]:
         "loss": report.loss,
         "step_time_s": report.step_time_s,
         "tokens": report.tokens,
-        "at_s": report.at_s,
+        "at_s": at_s,
     }
 
 
-def _line_row(report: LogReport, process: ProcessRecord, offset: int) -> dict[str, object]:
+def _line_row(report: LogReport, process: ProcessRecord, offset: int, at_s: float) -> dict[str, object]:
     return {
         "project": process.project,
         "job_id": process.job_id,
@@ -139,7 +152,7 @@ def _line_row(report: LogReport, process: ProcessRecord, offset: int) -> dict[st
         "line": report.first_line + offset,
         # PostgreSQL has no NUL in texts.
         "text": report.lines[offset].replace("\x00", "\N{REPLACEMENT CHARACTER}"),
-        "at_s": report.at_s,
+        "at_s": at_s,
     }
 
 

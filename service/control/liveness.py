@@ -21,6 +21,7 @@ from service.lifecycle import (
     move_node,
     move_process,
 )
+from service.pace import lost_after_s
 from service.progress import Rules
 from service.services import Services
 
@@ -38,17 +39,20 @@ class Liveness:
 
     async def sweep(self) -> int:
         """Declare what is lost; how many nodes. Raises FencedError where another instance leads."""
-        now_s, patience_s = self._services.clock.now(), self._services.settings.node_lost_after_s
-        if now_s - self._swept_at_s > self._services.settings.lease_s:
+        services, settings = self._services, self._services.settings
+        now_s = services.clock.now()
+        await services.db.read(lambda session: services.pace.look(session, settings, now_s))
+        patience_s = lost_after_s(settings, services.pace.interval_s(settings))
+        if now_s - self._swept_at_s > settings.lease_s:
             # This process was stopped, or the clock jumped: heartbeats could not be heard meanwhile.
             self._counts_from_s = now_s
         self._swept_at_s = now_s
         if now_s - self._counts_from_s < patience_s:
             return 0
         heard_before_s = now_s - patience_s
-        if not await self._services.db.read(lambda session: _to_lose(session, heard_before_s)):
+        if not await services.db.read(lambda session: _to_lose(session, heard_before_s)):
             return 0
-        moment, rules = Moment(now_s, ACTOR), Rules.of(self._services.settings)
+        moment, rules = Moment(now_s, ACTOR), services.rules()
         return await self._leadership.write(
             lambda session: lose_silent_nodes(session, heard_before_s, moment, rules)
         )

@@ -19,7 +19,7 @@ ACTOR = "reconciler"
 
 async def reconcile(services: Services, leadership: Leadership) -> int:
     """Advance every job that is due; how many there were. Raises FencedError where another instance leads."""
-    now_s, rules = services.clock.now(), Rules.of(services.settings)
+    now_s, rules = services.clock.now(), services.rules()
     due = await services.db.read(lambda session: _due(session, now_s, rules))
     if due:
         await leadership.write(lambda session: _advance(session, now_s, rules))

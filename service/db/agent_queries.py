@@ -58,6 +58,7 @@ _LIVE_STATES = (
 _LAUNCHES = select(ProcessRow.key, ProcessRow.launch).where(
     ProcessRow.key.in_(bindparam("keys", expanding=True))
 )
+_COUNT_HEARD = select(func.count()).select_from(AgentRow).where(AgentRow.heartbeat_at_s > bindparam("at_s"))
 _HEARD_ALL = (
     update(cast("Table", AgentRow.__table__))
     .where(AgentRow.agent_id == bindparam("agent"))
@@ -122,6 +123,11 @@ class Heard:
 def agents_with_ids(session: Session, agent_ids: Sequence[str]) -> dict[str, AgentRecord]:
     """Those of these agents that have joined."""
     return {agent.agent_id: agent for agent in _agents.fetch(session, _AGENTS, {"agents": agent_ids})}
+
+
+def count_heard_since(session: Session, at_s: float) -> int:
+    """Agents that were heard after that time."""
+    return session.scalar(_COUNT_HEARD, {"at_s": at_s}) or 0
 
 
 def node_states_of(session: Session, agent_ids: Sequence[str]) -> list[tuple[str, str, str]]:

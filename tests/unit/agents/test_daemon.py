@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.client import ServerClient
-from agents.daemon import MAX_BACKOFF_INTERVALS, REJECTED_RETRY_S, Agent, Backoff, Identity
+from agents.daemon import (
+    MAX_BACKOFF_INTERVALS,
+    REJECTED_RETRY_S,
+    TRIES_A_LEASE,
+    Agent,
+    Backoff,
+    Identity,
+    phase_of,
+)
 from agents.environment import Devices, EnvironmentBuilder
 from agents.journal import Journal
 from agents.lease import Lease
@@ -99,6 +108,7 @@ class FakeServer:
         self.failing: Callable[[httpx.Request], httpx.Response | None] = lambda request: None
         self.lose_reply = False
         self.takes_s = 0.0
+        self.interval_s = INTERVAL_S
         self.clock: FakeClock | None = None
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -107,7 +117,7 @@ class FakeServer:
             return failure
         if request.url.path.endswith("/join"):
             self.joins += 1
-            reply = JoinReply(heartbeat_interval_s=INTERVAL_S, lease_s=LEASE_S, server_time_s=0)
+            reply = JoinReply(heartbeat_interval_s=self.interval_s, lease_s=LEASE_S, server_time_s=0)
             return httpx.Response(200, content=reply.model_dump_json())
         beat = Heartbeat.model_validate_json(request.content)
         self.beats.append(beat)
@@ -125,7 +135,7 @@ class FakeServer:
             desired=self.desired,
             forget=self.forget,
             reports_stored=self.stored,
-            heartbeat_interval_s=INTERVAL_S,
+            heartbeat_interval_s=self.interval_s,
             lease_s=LEASE_S,
             server_time_s=0,
         )
@@ -213,9 +223,31 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_it_joins_once_and_beats_at_the_servers_interval(world: World) -> None:
-    world.pass_time(10.0)
+    world.pass_time(20.0)
     assert world.server.joins == 1
-    assert len(world.server.beats) == 5
+    times_s = [beat.clock_s for beat in world.server.beats]
+    waits_s = [later - earlier for earlier, later in pairwise(times_s)]
+    # The first wait is this agent's own part of the interval, up to the step in which time passes here.
+    own_s = phase_of("agent-1") * INTERVAL_S
+    assert own_s <= waits_s[0] <= own_s + 0.5
+    assert set(waits_s[1:]) == {INTERVAL_S}
+
+
+def test_agents_that_begin_together_spread_over_the_interval_and_stay_so(tmp_path: Path) -> None:
+    phases = sorted(phase_of(f"agent-{number}") for number in range(1000))
+    assert all(abs(phase - rank / 1000) < 0.06 for rank, phase in enumerate(phases))
+
+
+def test_an_interval_that_was_changed_is_begun_at_the_agents_own_part(world: World) -> None:
+    world.pass_time(10.0)
+    world.server.interval_s = 5 * INTERVAL_S
+    world.pass_time(60.0)
+    times_s = [beat.clock_s for beat in world.server.beats]
+    waits_s = [later - earlier for earlier, later in pairwise(times_s)]
+    long = [wait_s for wait_s in waits_s if wait_s == 5 * INTERVAL_S]
+    assert len(long) >= 4
+    first = waits_s.index(5 * INTERVAL_S)
+    assert waits_s[first - 1] == pytest.approx(phase_of("agent-1") * 5 * INTERVAL_S, abs=0.5)
 
 
 def test_news_of_a_process_do_not_wait_for_the_interval(world: World) -> None:
@@ -323,12 +355,17 @@ def test_a_body_that_is_too_large_is_halved_until_it_passes(world: World) -> Non
 
 def test_backoff_grows_to_a_few_intervals_and_starts_anew() -> None:
     backoff = Backoff(Random(1))
-    waits = [backoff.next_s(2.0) for _ in range(8)]
+    waits = [backoff.next_s(2.0, 600.0) for _ in range(8)]
     assert 1.5 <= waits[0] <= 2.0
     assert all(wait <= 2.0 * MAX_BACKOFF_INTERVALS for wait in waits)
     assert min(waits[4:]) >= 0.75 * 2.0 * MAX_BACKOFF_INTERVALS
     backoff.reset()
-    assert backoff.next_s(2.0) <= 2.0
+    assert backoff.next_s(2.0, 600.0) <= 2.0
+
+
+def test_however_long_the_interval_a_server_that_is_back_is_found_before_the_lease_ends() -> None:
+    backoff = Backoff(Random(1))
+    assert max(backoff.next_s(20.0, 60.0) for _ in range(8)) <= 60.0 / TRIES_A_LEASE
 
 
 def test_a_full_disk_starts_nothing_and_passes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
