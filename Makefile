@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo up test check bench study format clean
+.PHONY: venv demo up test check bench study simulate format clean
 
 venv: $(VENV)/.installed
 
@@ -39,6 +39,13 @@ bench: venv
 # The whole benchmark on the draws that nothing was tuned on. Hours; stopped, it goes on where it was.
 study: venv
 	$(BIN)/bace bench --split held-out --out out/study $(ARGS)
+
+# The whole control plane on a virtual clock, under faults; a line of JSON a seed. 1 if a rule was broken.
+SEEDS ?= 1:40
+SIM_SECONDS ?= 300
+AGENTS ?= 20
+simulate: venv
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --seconds $(SIM_SECONDS) --agents $(AGENTS) $(ARGS)
 
 format: venv
 	$(BIN)/ruff check --fix .

@@ -38,18 +38,30 @@ WORTH_COUNTING = {
 class Wire(httpx.BaseTransport):
     """The agent's connection: the simulated network, from inside the blocking code."""
 
-    def __init__(self, host: Host, network: Network, gate: Gate) -> None:
+    def __init__(self, host: Host, network: Network, gate: Gate, silent_after_s: float) -> None:
         self._host = host
         self._network = network
         self._gate = gate
+        self._silent_after_s = silent_after_s
+        self._heard_at_s: float | None = None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         answer = aside(self._network.send(self._host.name, request))
         aside(self._gate.through())
         self._host.obeys_commit = answer.extensions.get(COMMIT, 0)
+        if answer.is_success:
+            self._heard()
         return httpx.Response(
             answer.status_code, headers=answer.headers, content=answer.content, request=request
         )
+
+    def _heard(self) -> None:
+        now_s = self._host.loop.time()
+        silent_s = 0.0 if self._heard_at_s is None else now_s - self._heard_at_s
+        works_on = any(worker.folder.stop_cause is None for worker in self._host.alive.values())
+        if silent_s > self._silent_after_s and works_on:
+            self._host.trace.sometimes("a node came back within grace and kept its work")
+        self._heard_at_s = now_s
 
 
 class Told:
@@ -71,9 +83,18 @@ class SimulatedAgent:
     """The lives of one agent. `run` is its task: it ends by cancellation alone."""
 
     def __init__(
-        self, host: Host, region: str, token: str, network: Network, trace: Trace, dice: random.Random
+        self,
+        host: Host,
+        region: str,
+        token: str,
+        network: Network,
+        trace: Trace,
+        dice: random.Random,
+        silent_after_s: float,
     ) -> None:
+        """`silent_after_s`: one that was not answered for so long was silent."""
         self.host = host
+        self._silent_after_s = silent_after_s
         self.gate = Gate()
         self.lives = 0
         self._region = region
@@ -139,7 +160,9 @@ class SimulatedAgent:
             log.info("adopted a worker", key=process.key)
         lease = Lease("", lambda _: host)
         identity = Identity(f"agent-{host.name}", f"life-{self.lives}", "0.1.0", (self._offer(),))
-        client = ServerClient(URL, self._token, transport=Wire(host, self._network, self.gate))
+        client = ServerClient(
+            URL, self._token, transport=Wire(host, self._network, self.gate, self._silent_after_s)
+        )
         slots = {host.name: len(host.gpus)}
         agent = Agent(identity, client, state, table, lease, slots, host.clock, log, self._dice)
         return agent, state, lease

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from service import topics
+from service.control.errors import DoublePromiseError, FencedError, StalePlanError
 from service.db import migrate
 from service.db.engine import Mode, make_engine
+from service.db.group import Outcome, Unit, transact_group
 from service.db.transaction import transact
 from service.errors import UnavailableError
 from service.ports import Bus
@@ -32,6 +35,9 @@ BUSY_ODDS = 0.7
 """Of one attempt, while the database is busy: now and then all attempts of a transaction fail."""
 LOST_ANSWER_ODDS = 0.15
 UNREACHABLE_AFTER_S = 2.0
+STOPPED_LOOK_S = 0.25
+GUARDED = frozenset({"liveness", "reconcile", "bill", "prune", "plan"})
+"""The control loops, by the names of their tasks, whose writes only a leader may make."""
 
 commit_of_this_task: ContextVar[int] = ContextVar("commit_of_this_task", default=0)
 """Number of the newest commit that the running task has made."""
@@ -69,19 +75,23 @@ class Database:
         self.is_full = False
         self.loses_answers = False
 
-    def write(self, who: str, work: Callable[[Session], T]) -> tuple[T, bool]:
-        """Commits, unless a fault or the work comes between. Raises UnavailableError where the answer is lost."""
+    def write(self, who: str, units: Sequence[Unit]) -> list[Outcome]:
+        """Commits what waits, as one group, unless a fault or the work itself comes between."""
         before = self.driver.total_changes
-        answer = transact(self.engine, Mode.WRITE, lambda session: self._work(session, work), pause=_at_once)
-        if self.driver.total_changes == before:
-            return answer
-        self.commits += 1
-        commit_of_this_task.set(self.commits)
-        self.after_commit(who)
-        if self.loses_answers and self.dice.random() < LOST_ANSWER_ODDS:
-            self.trace.fault("answer-lost", who)
-            raise UnavailableError("the connection broke before the database had answered")
-        return answer
+        faulty = [partial(self._work, unit) for unit in units]
+        outcomes = transact_group(self.engine, faulty, pause=_at_once)
+        if self.driver.total_changes != before:
+            self.commits += 1
+            self.after_commit(who)
+            if self.loses_answers and self.dice.random() < LOST_ANSWER_ODDS:
+                self.trace.fault("answer-lost", who)
+                lost = UnavailableError("the connection broke before the database had answered")
+                return [Outcome(error=lost) for _ in units]
+        return outcomes
+
+    def epoch(self) -> int:
+        """Of whoever leads."""
+        return int(self.driver.execute("SELECT epoch FROM leader").fetchone()[0])
 
     def read(self, work: Callable[[Session], T]) -> T:
         return transact(self.engine, Mode.READ, work, pause=_at_once)[0]
@@ -89,19 +99,28 @@ class Database:
     def close(self) -> None:
         self.engine.dispose()
 
-    def _work(self, session: Session, work: Callable[[Session], T]) -> T:
+    def _work(self, unit: Unit, session: Session) -> Any:
         if self.is_busy and self.dice.random() < BUSY_ODDS:
             self.trace.fault("database-busy")
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
-        result = work(session)
+        result = unit(session)
         if self.is_full:
             self.trace.fault("database-full")
             raise OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
         return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A unit of work, whom its outcome is for, and the name of the task that asks."""
+
+    unit: Unit
+    done: asyncio.Future[tuple[Outcome, int]]
+    task: str
+
+
 class ReplicaDb:
-    """`ports.Db` of one life of a replica. It answers nobody any more once that life is over."""
+    """`ports.Db` of one life of a replica: writes in groups, as `ThreadPoolDb`; answers nobody once it is over."""
 
     def __init__(self, database: Database, who: str, gate: Gate, bus: Bus, dice: random.Random) -> None:
         self._database = database
@@ -109,19 +128,39 @@ class ReplicaDb:
         self._gate = gate
         self._bus = bus
         self._dice = dice
+        self._waiting: list[_Waiting] = []
+        self.epoch_held: Callable[[], float] = float
+        """Under which epoch this replica believes to lead."""
         self.is_dead = False
         self.is_cut_off = False
 
     async def run(self, work: Callable[[Session], T]) -> T:
-        await self._reach()
-        result, wrote_events = self._database.write(self._who, work)
-        if wrote_events:
-            await self._bus.publish(topics.EVENTS)
+        await self._gate.through()
+        self._check_alive()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[Outcome, int]] = loop.create_future()
+        task = asyncio.current_task()
+        self._waiting.append(_Waiting(work, done, "" if task is None else task.get_name()))
+        if len(self._waiting) == 1:
+            loop.call_later(self._latency_s(), self._write)
+        outcome, commit = await done
         await self._come_back()
+        if outcome.error is not None:
+            self._tell(outcome.error)
+            raise outcome.error
+        commit_of_this_task.set(commit)
+        if outcome.wrote_events:
+            await self._bus.publish(topics.EVENTS)
+        result: T = outcome.result
         return result
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        await self._reach()
+        await asyncio.sleep(self._latency_s())
+        await self._gate.through()
+        self._check_alive()
+        if self.is_cut_off:
+            await asyncio.sleep(UNREACHABLE_AFTER_S)
+            raise _unreachable()
         result = self._database.read(work)
         await self._come_back()
         return result
@@ -129,21 +168,56 @@ class ReplicaDb:
     def close(self) -> None:
         """The connection ends with the process."""
 
-    async def _reach(self) -> None:
-        await asyncio.sleep(self._dice.uniform(0.0005, 0.004))
-        await self._gate.through()
-        if self.is_dead:
-            raise UnavailableError(f"{self._who} is dead")
-        if self.is_cut_off:
-            await asyncio.sleep(UNREACHABLE_AFTER_S)
-            raise UnavailableError("the database cannot be reached; nothing was stored, try again")
+    def _write(self) -> None:
+        """What has come in since the group began to wait; a process that is stopped goes on later, or never."""
+        if not self.is_dead and not self._gate.is_open:
+            asyncio.get_running_loop().call_later(self._latency_s() + STOPPED_LOOK_S, self._write)
+            return
+        group, self._waiting = self._waiting, []
+        if self.is_dead or self.is_cut_off:
+            outcomes = [Outcome(error=_unreachable()) for _ in group]
+        else:
+            outcomes = self._database.write(self._who, [waiting.unit for waiting in group])
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            if (
+                outcome.error is None
+                and waiting.task in GUARDED
+                and self.epoch_held() != self._database.epoch()
+            ):
+                self._database.trace.violation(
+                    "a deposed leader changes nothing",
+                    f"{self._who} wrote ({waiting.task}) by epoch {self.epoch_held()}, {self._database.epoch()} leads",
+                )
+            if not waiting.done.done():
+                waiting.done.set_result((outcome, self._database.commits))
+
+    def _tell(self, error: Exception) -> None:
+        trace, task = self._database.trace, asyncio.current_task()
+        if isinstance(error, FencedError):
+            trace.sometimes("a deposed leader was fenced off")
+            if task is not None and task.get_name() == "plan":
+                trace.sometimes("a deposed leader was fenced off while it applied a plan")
+        elif isinstance(error, StalePlanError):
+            trace.sometimes("a plan was stale")
+        elif isinstance(error, DoublePromiseError):
+            trace.violation("no plan promises twice", str(error))
+
+    def _latency_s(self) -> float:
+        return self._dice.uniform(0.0005, 0.004)
 
     async def _come_back(self) -> None:
         if self._dice.random() < 0.2:
             await asyncio.sleep(self._dice.uniform(0.0005, 0.02))
         await self._gate.through()
+        self._check_alive()
+
+    def _check_alive(self) -> None:
         if self.is_dead:
             raise UnavailableError(f"{self._who} is dead")
+
+
+def _unreachable() -> UnavailableError:
+    return UnavailableError("the database cannot be reached; nothing was stored, try again")
 
 
 def _at_once(attempt: int) -> None:

@@ -40,8 +40,12 @@ async def replica_pause(world: World, dice: random.Random) -> None:
     replica = dice.choice(world.replicas)
     if replica.is_alive and replica.gate.is_open:
         world.trace.fault("replica-pause", replica.name)
+        stopped_s = dice.uniform(0.5, 2.5) * world.settings.leader_lease_s
+        if dice.random() < 0.5:
+            replica.compute.stops_for_s = stopped_s
+            return
         replica.gate.close()
-        await asyncio.sleep(dice.uniform(0.5, 2.5) * world.settings.leader_lease_s)
+        await asyncio.sleep(stopped_s)
         replica.gate.open()
 
 

@@ -245,10 +245,10 @@ class HostLauncher:
     """`agents.runtime.Launcher`: what `LocalLauncher` does with files and processes, on a `Host`."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
 
     def start(self, launch: Launch) -> None:
-        host = self._host
+        host = self.host
         folder = host.process(launch.key)
         if folder.is_made:
             return
@@ -266,8 +266,8 @@ class HostLauncher:
             raise PowerCut
 
     def ended(self, key: str) -> Ended | None:
-        folder = self._host.process(key)
-        if key in self._host.alive:
+        folder = self.host.process(key)
+        if key in self.host.alive:
             return None
         if folder.ended is not None:
             return folder.ended
@@ -279,8 +279,8 @@ class HostLauncher:
         return Ended(ProcessState.EXITED, cause=SUPERVISOR_LOST, detail="the machine restarted")
 
     def stop(self, key: str, cause: str) -> None:
-        if key in self._host.alive:
-            self._host.alive[key].stop(cause)
+        if key in self.host.alive:
+            self.host.alive[key].stop(cause)
 
     def remove(self, key: str) -> None:
-        self._host.forget(key)
+        self.host.forget(key)

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.authentication import Authenticator
+from service.bookkeeping import Bookkeeping
 from service.control.plane import ControlPlane
 from service.services import Services
 from service.settings import Settings
@@ -68,15 +69,26 @@ class DrawnIds:
 class SlowCompute:
     """`ports.Compute`: the result is that of the moment at which it was asked, and comes later."""
 
-    def __init__(self, gate: Gate, dice: random.Random) -> None:
+    def __init__(self, gate: Gate, database: Database, trace: Trace, dice: random.Random) -> None:
         self._gate = gate
+        self._database = database
+        self._trace = trace
         self._dice = dice
+        self.stops_for_s = 0.0
+        """The process is stopped for so long while it makes its next plan."""
 
     async def run(self, function: Callable[[], T]) -> T:
+        epoch = self._database.epoch()
         result = function()
+        if self.stops_for_s:
+            self._gate.close()
+            asyncio.get_running_loop().call_later(self.stops_for_s, self._gate.open)
+            self.stops_for_s = 0.0
         slow = self._dice.random() < 0.05
         await asyncio.sleep(self._dice.uniform(1.0, 8.0) if slow else self._dice.uniform(0.001, 0.1))
         await self._gate.through()
+        if self._database.epoch() != epoch:
+            self._trace.sometimes("the leader changed while a plan was made")
         return result
 
     def close(self) -> None:
@@ -120,6 +132,7 @@ class Replica:
         loop = asyncio.get_running_loop()
         self._bus = self._redis.join()
         self._db = ReplicaDb(self._database, self.name, self.gate, self._bus, self._dice)
+        self.compute = SlowCompute(self.gate, self._database, self._trace, self._dice)
         clock = ReplicaClock(loop, self.gate, self._skew_s)
         self.services = Services(
             settings=self._settings,
@@ -127,11 +140,14 @@ class Replica:
             ids=DrawnIds(clock, self._dice),
             db=self._db,
             bus=self._bus,
-            compute=SlowCompute(self.gate, self._dice),
+            compute=self.compute,
             snapshots=SnapshotReader(self._settings.region_cooldown_s),
         )
         self._app.state.services = self.services
-        self._app.state.authenticator = Authenticator(self.services)
+        registry = self.services.metrics.registry
+        self._db.epoch_held = lambda: registry.get_sample_value("bace_leader_epoch") or 0.0
+        authenticator = self._app.state.authenticator = Authenticator(self.services)
+        self._keep(loop.create_task(Bookkeeping(self.services, authenticator).run()))
         self.is_alive = True
         self._trace.add(f"{self.name} starts")
         return self.services

@@ -74,6 +74,13 @@ def _triggers() -> Iterator[str]:
         f"'event ' || NEW.object_kind, NEW.object_id, {moved}",
         f"NEW.object_kind IN ({kinds}) AND json_extract(NEW.data, '$.to') IS NOT NULL",
     )
+    yield _trigger(
+        "promise_broken",
+        "INSERT",
+        "events",
+        "'promise broken', NEW.object_id, NULL, NULL",
+        "NEW.kind = 'job.promise_broken'",
+    )
     yield _trigger("gpu_held", "INSERT", "held_gpus", "'held', NEW.allocation_id, NULL, NULL")
     yield _trigger("gpu_left", "DELETE", "held_gpus", "'held', OLD.allocation_id, NULL, NULL")
     yield _trigger("link_held", "INSERT", "held_links", "'link', NEW.src || ' ' || NEW.dst, NULL, NULL")

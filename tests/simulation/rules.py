@@ -105,12 +105,23 @@ class CommitRules:
     def _check_move(self, change: Change) -> None:
         if change.new is None or change.new not in LEGAL[change.what].get(change.old, ()):
             self._broken("only legal moves", f"{change.what} {change.name}: {change.old} to {change.new}")
+        if change.what == "allocation" and (change.old, change.new) == ("starting", "stopping"):
+            self._note_release(change.name)
         if change.what == "node" and change.new == "lost":
             self._trace.sometimes("a node was lost")
         if change.what == "node" and change.old == "lost" and change.new == "ready":
             self._trace.sometimes("a lost node came back")
         if change.what == "process" and change.new == "lost":
             self._trace.sometimes("a process was lost with its node")
+
+    def _note_release(self, allocation_id: str) -> None:
+        cause, processes = self._driver.execute(
+            "SELECT stop_cause, (SELECT count(*) FROM processes WHERE allocation_id = a.allocation_id) "
+            "FROM allocations a WHERE allocation_id = ?",
+            (allocation_id,),
+        ).fetchone()
+        if cause == "failed-to-start" and processes > 1:
+            self._trace.sometimes("a gang let its stages go because one could not start")
 
     def _note(self, change: Change) -> None:
         match change.what:
@@ -128,6 +139,8 @@ class CommitRules:
                 )
             case "promise":
                 self._trace.sometimes("a place was promised")
+            case "promise broken":
+                self._trace.sometimes("a promise was broken")
 
     def _check_allocation(self, allocation_id: str, touched_jobs: dict[str, None]) -> None:
         row = self._driver.execute(
@@ -153,7 +166,8 @@ class CommitRules:
     def _check_given_back(self, allocation_id: str, held: list[tuple[str, int]]) -> None:
         ports, links = (
             self._driver.execute(
-                f"SELECT count(*) FROM {table} WHERE allocation_id = ?", (allocation_id,)  # noqa: S608
+                f"SELECT count(*) FROM {table} WHERE allocation_id = ?",  # noqa: S608
+                (allocation_id,),
             ).fetchone()[0]
             for table in ("held_ports", "held_links")
         )

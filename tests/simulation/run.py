@@ -78,11 +78,13 @@ def run(plan: Plan, keep_lines: bool = False) -> Outcome:
     loop = VirtualLoop(Dice(plan.seed).of("order"))
     asyncio.set_event_loop(None)
     began_s = _wall_s()
+    gc.collect()
+    gc.disable()  # nothing may depend on when it runs, and it takes its time
     with _quiet(), _restless_is_a_policy(), no_way_round_the_ports():
         world = loop.run_until_complete(_live(plan, keep_lines))
         simulated_s = loop.time()
         loop.close()
-    gc.collect()
+    gc.enable()
     trace: Trace = world.trace
     return Outcome(
         plan=plan,

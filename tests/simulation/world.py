@@ -116,10 +116,11 @@ class World:
         self.replicas[0].lead_when_possible()
         for replica in self.replicas[1:]:
             self.start_replica(replica)
+        silent_s = 3 * self.settings.heartbeat_interval_s
         for number, host in enumerate(self.hosts):
             region = self.regions[number % len(self.regions)]
             dice = self.dice.of(f"agent {host.name}")
-            self.agents.append(SimulatedAgent(host, region, agents, self.network, self.trace, dice))
+            self.agents.append(SimulatedAgent(host, region, agents, self.network, self.trace, dice, silent_s))
             self._go(self._start_agent(self.agents[-1]))
         await asyncio.sleep(self.settings.heartbeat_interval_s)
         for src in self.regions:
@@ -183,6 +184,7 @@ class World:
             if not replica.is_alive:
                 self.start_replica(replica)
             replica.is_cut_off = False
+            replica.compute.stops_for_s = 0.0
             replica.gate.open()
         for agent in self.agents:
             agent.gate.open()
@@ -248,8 +250,6 @@ class World:
             return
 
     async def _end(self) -> None:
-        for replica in self.replicas:
-            self.trace.reached.update(_reached_by(replica))
         for task in (*self._nemesis, *self._background):
             task.cancel()
         self.network.end_of_the_late()
@@ -286,10 +286,6 @@ class World:
         return str(answer.json()["token"])
 
 
-def _reached_by(replica: Replica) -> dict[str, int]:
-    return {}
-
-
 def _settings(size: Size, policy: str) -> Settings:
     heartbeat_s = size.heartbeat_s
     lease_s, grace_s = 5 * heartbeat_s, 6.0
@@ -308,7 +304,7 @@ def _settings(size: Size, policy: str) -> Settings:
         replan_interval_s=20.0,
         promise_max_age_s=40.0,
         start_timeout_s=60.0,
-        max_retries=8,
+        max_retries=6,
         retry_backoff_s=0.5,
         region_cooldown_s=30.0,
         bill_interval_s=10.0,
