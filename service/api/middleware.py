@@ -12,6 +12,7 @@ from service import limits
 from service.api.audit_trail import CODE
 from service.api.problems import MEDIA_TYPE, service_problem, status_of
 from service.errors import TooLargeError
+from service.logging import without_secrets
 from service.services import Services
 
 REQUEST_ID_HEADER = b"x-request-id"
@@ -103,7 +104,7 @@ class BodyLimit:
 
 def _request_id(scope: Scope, services: Services) -> str:
     given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
-    if _GIVEN_ID.fullmatch(given):
+    if _GIVEN_ID.fullmatch(given) and without_secrets(given.decode()) == given.decode():
         return str(given.decode())
     return services.ids.new("req")
 

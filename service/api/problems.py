@@ -19,6 +19,7 @@ from scheduler.spec.issues import pointer_of
 from service import errors, limits
 from service.api.audit_trail import CODE
 from service.errors import FieldError, ServiceError
+from service.logging import without_secrets
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -62,14 +63,14 @@ def problem(
     reasons: Iterable[Mapping[str, Any]] = (),
     extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The document."""
+    """The document. A token that was sent in the wrong place is not repeated."""
     return {
         **extra,
         "type": f"about:blank#{code}",
         "title": HTTPStatus(status).phrase,
         "status": int(status),
-        "detail": detail,
-        "instance": instance,
+        "detail": without_secrets(detail),
+        "instance": without_secrets(instance),
         "code": code,
         "errors": [
             {
@@ -101,6 +102,7 @@ def shown(value: Any) -> str | None:
     if isinstance(value, dict | list):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     text = value[: limits.MAX_VALUE_SHOWN + 1] if isinstance(value, str) else _number_text(value)
+    text = without_secrets(text)
     text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
     return text if len(text) <= limits.MAX_VALUE_SHOWN else text[: limits.MAX_VALUE_SHOWN] + "…"
 
