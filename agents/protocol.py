@@ -39,10 +39,10 @@ class GpuTypeOffer(Wire):
     """What kind of GPU or slot a node has, with what was measured on it at joining."""
 
     name: Identifier
-    memory_bytes: Annotated[float, Field(gt=0, le=1e15)]
+    memory_bytes: Annotated[float, Field(ge=1e6, le=1e15)]
     power_w: Annotated[float, Field(ge=0, le=1e5)]
     idle_w: Annotated[float, Field(ge=0, le=1e5)]
-    sustained_flops: Annotated[float, Field(gt=0, le=1e18)]
+    sustained_flops: Annotated[float, Field(ge=1e3, le=1e18)]
     """Forward and backward of a transformer block, FLOP/s of one GPU or slot."""
     measured_at_s: Seconds
 

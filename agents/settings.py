@@ -57,7 +57,7 @@ class NodeOptions(BaseModel):
     power_w: Annotated[float, Field(ge=0, le=1e5)] | None = None
     idle_w: Annotated[float, Field(ge=0, le=1e5)] | None = None
     memory: str | None = None
-    sustained_flops: Annotated[float, Field(gt=0, le=1e18)] | None = None
+    sustained_flops: Annotated[float, Field(ge=1e3, le=1e18)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

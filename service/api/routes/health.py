@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import readiness
 from service.api.access import Injected
+from service.api.answers import REFUSALS
 from service.api.schemas.health import Alive, Readiness
 
 router = APIRouter(tags=["health"])
@@ -29,7 +30,14 @@ async def readyz(services: Injected) -> Response:
     return JSONResponse(document, 200 if state.ready else 503)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {CONTENT_TYPE_LATEST: {}}},
+        **{status: REFUSALS[status] for status in (401, 403, 429, 503)},
+    },
+)
 async def metrics(services: Injected) -> Response:
     """For Prometheus. Give it a viewer's token of all projects."""
     return Response(services.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
