@@ -83,7 +83,7 @@ class HorizonConfig:
     rollout_alike: float = 1.02
     """Where none is left, ways within this of the fastest are alike, and the cheapest of them is taken."""
     stays_apart: bool = True
-    """The portfolio plays the main way without new chains as well, where it makes any, …"""
+    """The portfolio plays the main way without new chains as well, …"""
     apart_gain: float = 0.01
     """… and goes that way where it takes or costs less by this part, and no more of the other but for a hair."""
     later_improved: int = 4

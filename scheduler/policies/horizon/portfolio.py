@@ -137,12 +137,9 @@ def _apart_or(way: Way, board: Board, played: Outcome, first: Board) -> tuple[Ou
     money and no worse in the other but for a hair.
 
     A chain over thin links is slow for as long as its job runs; a job in one region may have to wait for it. Which is
-    worth more depends on who ends when, and on who else could take what a chain would hold: a rollout tells.
+    worth more depends on who ends when, and on who else could take what a chain would hold: a rollout tells. Where the
+    first step is the same it still tells what the way is worth, as later ones need not make chains either.
     """
-    if not any(
-        seat.placement.cuts and seat is not first.works[job_id].seat for job_id, seat in first.seats.items()
-    ):
-        return played, first
     gain, apart = board.config.apart_gain, _tried(replace(way, apart=True), board)
     slower_s, dearer_usd = apart[0].jct_s - played.jct_s, apart[0].bill_usd - played.bill_usd
     jct_s, bill_usd = played.jct_s, abs(played.bill_usd)
