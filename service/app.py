@@ -78,10 +78,7 @@ def _application(services: Services, background: Background | None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if background is None:
-            yield
-            return
-        tasks = [asyncio.ensure_future(background()), asyncio.ensure_future(books.run())]
+        tasks = [asyncio.ensure_future(work()) for work in (background, books.run) if work is not None]
         for task in tasks:
             task.add_done_callback(_stop_without_it)
         try:

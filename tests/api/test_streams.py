@@ -89,6 +89,28 @@ async def test_a_stream_ends_when_its_token_is_revoked(server: Server, nlp: http
                 await anext(events)
 
 
+@pytest.mark.parametrize("end", ["disabled", "lowered", "rotated"])
+async def test_a_stream_ends_when_its_account_or_its_secret_does(
+    server: Server, nlp: httpx.AsyncClient, end: str
+) -> None:
+    async with server.client() as admin, listening(server) as url:
+        role = {"role": "submitter", "project": "nlp"}
+        await admin.post("/v1/accounts", json={"name": "ci", "kind": "service", **role})
+        made = (await admin.post("/v1/tokens", json={"name": "ci", "account": "ci", **role})).json()
+        server.tokens["ci"] = made["token"]
+        async with following(server, url, "ci", "/v1/events") as events:
+            await _next(events, "token.created")
+            if end == "disabled":
+                await admin.post("/v1/accounts/ci/disable")
+            elif end == "lowered":
+                await admin.put("/v1/accounts/ci/roles/nlp", json={"role": "viewer"})
+            else:
+                await admin.post(f"/v1/tokens/{made['token_id']}/rotate", json={"overlap_s": 0.0})
+            await nlp.post("/v1/jobs", json=job_document())
+            over = await _next(events, "error")
+            assert json.loads(over.data)["code"] == "unauthenticated"
+
+
 async def _next(events: AsyncIterator[ServerSentEvent], kind: str) -> ServerSentEvent:
     async for event in events:
         if event.event == kind:
