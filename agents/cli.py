@@ -64,10 +64,9 @@ class Invocation:
 def agent(
     context: typer.Context,
     url: Annotated[str, typer.Option(envvar="BACE_URL", help="The server.")] = "http://127.0.0.1:8642",
-    token: Annotated[
-        str, typer.Option(envvar="BACE_TOKEN", help="A token of role agent.", show_envvar=True)
-    ] = "",
-    token_file: Annotated[Path | None, typer.Option(help="A file that holds the token.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file that holds the token, in the place of BACE_TOKEN.")
+    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(envvar="BACE_CA_FILE", help="The authority (PEM) of the server's certificate."),
@@ -116,7 +115,7 @@ def agent(
     with _told():
         settings = AgentSettings(
             url=checked_url(url),
-            token=_token(token, token_file),
+            token=_token(os.environ.get("BACE_TOKEN", ""), token_file),
             work_dir=folder,
             secrets_dir=secrets_dir or folder / "secrets",
             nodes=complete_nodes(node_options(general), _named(node or [], nodes)),
@@ -230,6 +229,7 @@ def _host_name() -> str:
 
 
 def _token(token: str, file: Path | None) -> str:
+    """Never an option's value: everybody on the machine can read the list of processes."""
     if file is not None:
         try:
             token = file.read_text(encoding="utf-8")

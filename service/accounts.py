@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from service import limits
 from service.access import AccountKind, Grant, Principal, Role
 from service.authentication import Authenticator
 from service.db.records import AccountRecord, RoleRecord
@@ -64,6 +65,8 @@ async def create(
     )
 
     def work(session: Session) -> AccountView:
+        if accounts.count_of_project(session, account.project) >= limits.MAX_ACCOUNTS:
+            raise ConflictError(f"project {account.project} has {limits.MAX_ACCOUNTS} accounts already")
         if not accounts.add(session, account):
             raise ConflictError(f"name: there is an account {name} already: choose another name")
         _tell(session, account, "account.created", now_s, principal.token_id, {"kind": account.kind})

@@ -44,6 +44,10 @@ MAX_AUDIT_WAITING = 200
 """Different denials and refusals that are told apart between two writes."""
 AUDIT_DROPPED_AT_ONCE = 10_000
 """Rows in one transaction, when they have had their time."""
+MAX_LIVE_TOKENS = 1000
+"""Of one account, agents' aside."""
+MAX_ACCOUNTS = 1000
+"""That belong to one project."""
 MAX_TOKEN_OVERLAP_S = 30 * 86_400.0
 """For so long at most the secret before a rotation stays valid."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
+from service import limits
 from service.access import AccountKind, Grant, Principal, Role, any_covers, sha256_of
 from service.accounts import find as find_account
 from service.accounts import grants_of, make_administrator
@@ -89,6 +90,12 @@ async def create(services: Services, principal: Principal, request: TokenRequest
                 f"role: account {account.name} does not hold {request.role.value} in {request.grant.project}: "
                 "grant it first (`bace account grant`)",
                 errors=(FieldError("/role", "expected a role that the account holds", value=request.role),),
+            )
+        live = access.live_tokens(session, account.account_id, now_s)
+        if request.role is not Role.AGENT and live >= limits.MAX_LIVE_TOKENS:
+            raise ConflictError(
+                f"account {account.name} has {limits.MAX_LIVE_TOKENS} tokens already: revoke some that nobody uses "
+                "(`bace token list` tells when each was used last)"
             )
         record = _new_token(services.settings, request, account, token_id, text, now_s)
         if record.project != SHARED_PROJECT:

@@ -276,3 +276,24 @@ async def test_who_has_which_account_is_nothing_that_tenants_are_told(
 
     told = await server.world.run(lambda session: event_rows.after(session, Scope("nlp"), 0, 1000))
     assert not any(event.data.get("name") == "secret-project-lead" for event in told)
+
+
+async def test_accounts_and_tokens_are_not_made_without_end(
+    server: Server, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LIVE_TOKENS", 2)
+    monkeypatch.setattr(limits, "MAX_ACCOUNTS", 3)
+    async with server.client("nlp-admin") as boss:
+        for number in range(3):
+            await make_account(boss, f"ci-{number}", role="viewer", project="nlp")
+        one_more = await boss.post("/v1/accounts", json={"name": "ci-9", "kind": "service"})
+        assert status_and_code(one_more) == (409, "conflict")
+        asked = {"role": "viewer", "project": "nlp", "account": "ci-0"}
+        first = await make_token(server, boss, "first", **asked)
+        await make_token(server, boss, "second", **asked)
+        third = await boss.post("/v1/tokens", json={"name": "third", **asked})
+        assert status_and_code(third) == (409, "conflict")
+        await boss.post(f"/v1/tokens/{first['token_id']}/revoke")
+        await make_token(server, boss, "third", **asked)
+    for number in range(3):
+        await make_token(server, admin, f"node-{number}", role="agent")

@@ -63,6 +63,21 @@ def token_by_hash(session: Session, sha256: str) -> TokenRecord | None:
     return _tokens.first(session, or_(TokenRow.sha256 == sha256, TokenRow.previous_sha256 == sha256))
 
 
+def live_tokens(session: Session, account_id: str, now_s: float) -> int:
+    """Tokens of an account, other than agents', that have not ended."""
+    statement = (
+        select(func.count())
+        .select_from(TokenRow)
+        .where(
+            TokenRow.account_id == account_id,
+            TokenRow.role != "agent",
+            TokenRow.revoked_at_s.is_(None),
+            func.coalesce(TokenRow.expires_at_s, now_s + 1) > now_s,
+        )
+    )
+    return session.scalar(statement) or 0
+
+
 def usable_tokens(session: Session, now_s: float, role: str | None = None) -> int:
     """Tokens that open anything now; of one role."""
     statement = (

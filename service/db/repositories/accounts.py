@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, delete, or_, select, true, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -21,6 +21,11 @@ _roles = Reader(RoleRecord, RoleRow)
 def visible(session: Session, scope: Scope) -> list[AccountRecord]:
     """Those that belong to a project of the scope or have a role in it, by name."""
     return _accounts.all(session, _concerns(scope), order_by=[AccountRow.name])
+
+
+def count_of_project(session: Session, project: str) -> int:
+    """How many belong to it."""
+    return session.scalar(select(func.count()).where(AccountRow.project == project)) or 0
 
 
 def named(session: Session, name: str) -> AccountRecord | None:

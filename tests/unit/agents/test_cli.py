@@ -19,7 +19,7 @@ from agents.settings import AgentSettings
 from agents.start import default_work_dir
 from agents.workdir import WorkDir
 
-GOOD = ["--region", "eu-1", "--cpu-slots", "2", "--token", "bace_t", "--node", "a"]
+GOOD = ["--region", "eu-1", "--cpu-slots", "2", "--node", "a"]
 
 
 class Ran:
@@ -39,8 +39,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran]:
     stand_in = Ran()
     monkeypatch.setattr(cli, "run_agent", stand_in)
     monkeypatch.setattr(cli, "_ending", threading.Event)
-    for name in ("BACE_URL", "BACE_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("BACE_URL", raising=False)
+    monkeypatch.setenv("BACE_TOKEN", "bace_t")
     return stand_in
 
 
@@ -77,11 +77,19 @@ def test_url_and_token_come_from_the_environment(ran: Ran, monkeypatch: pytest.M
     assert len(ran.settings.nodes) == 1, "the machine's own name"
 
 
+@pytest.mark.parametrize("token", ["", "two words"])
+def test_without_a_good_token_it_says_where_one_is_looked_for(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("BACE_TOKEN", token)
+    code, output = run(*GOOD)
+    assert (code, "BACE_TOKEN" in output) == (2, True), output
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--region", "eu", "--cpu-slots", "1"], "--token"),
-        ([*GOOD, "--token", "two words\n"], "--token"),
+        ([*GOOD, "--token", "bace_t"], "--token"),
         ([*GOOD, "--token-file", "/no/such/file"], "--token-file"),
         ([*GOOD, "--url", "nowhere"], "--url"),
         ([*GOOD, "--node", "../b"], "--node: '../b'"),
@@ -90,7 +98,7 @@ def test_url_and_token_come_from_the_environment(ran: Ran, monkeypatch: pytest.M
         ([*GOOD, "--cpu-slots", "0"], "--cpu-slots"),
         ([*GOOD, "--idle-w", "nan"], "--idle-w"),
         ([*GOOD, "--memory", "much"], "--memory"),
-        (["--cpu-slots", "1", "--token", "t"], "--region"),
+        (["--cpu-slots", "1"], "--region"),
         ([*GOOD, "--probe-seconds", "0"], "--probe-seconds"),
         ([*GOOD, "doctor", "--peer", "nowhere"], "--peer"),
     ],
@@ -102,6 +110,7 @@ def test_a_wrong_setting_is_named_and_ends_with_2(arguments: list[str], named: s
 
 
 def test_an_agent_that_cannot_begin_ends_with_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BACE_TOKEN", "bace_t")
     taken = WorkDir(tmp_path / "w")
     taken.lock()
     code, output = run(*GOOD, "--work-dir", str(tmp_path / "w"), "--sustained-flops", "1e9")
