@@ -29,6 +29,7 @@ VARIANTS: Final[Mapping[str, HorizonConfig]] = MappingProxyType(
         "named-stages": HorizonConfig(stages=StageChoice.NAMED),
         "most-stages": HorizonConfig(stages=StageChoice.MOST),
         "fifo-order": HorizonConfig(shortest_first=False),
+        "no-joint": HorizonConfig(joint_jobs=0),
     }
 )
 """Configurations of horizon by name, each with one mechanism off."""

@@ -88,3 +88,7 @@ class HorizonConfig:
     """… and goes that way where it takes or costs less by this part, and no more of the other but for a hair."""
     later_improved: int = 4
     """Running jobs that a rollout tries to improve at each end, the shortest first."""
+    joint_jobs: int = 6
+    """Up to so many jobs, none of which may be moved, get their places all at once."""
+    joint_limit: float = 0.2
+    """Deterministic time of the solver for that (about as many seconds)."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -36,6 +37,12 @@ from scheduler.snapshot import StateSpan
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
+_SEVERAL: Final = 4
+"""Regions, the best first, in which a number of stages is offered to a joint choice."""
+_FEW_REGIONS: Final = 4
+"""Up to so many, every set of them is offered as a chain."""
+_APART: Final = 1.1
+"""Ratio of the numbers of stages that are offered to it."""
 _NO_WIDTH: Final = 1e-3
 """Bits per second where there are none: state does not get there in any time that matters."""
 _WIDER: Final = (1, 2, 4)
@@ -87,6 +94,23 @@ def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = ma
         if found is not None:
             return replace(found, score_s=score_of(work, found.seat, board))
     return None
+
+
+def option_on(work: Work, board: Board, seat: Seat | None, evaluation: Evaluation) -> Option | None:
+    """What an evaluated placement is to a job that leaves `seat` (None: it waits); None if its state cannot get there,
+    or if it breaks the job's limits."""
+    return _seated(_Origin.of(work, board, seat), board, evaluation)
+
+
+def several_options(work: Work, board: Board) -> list[Option]:
+    """What a waiting job could choose between on what is free now: over numbers of stages, the best regions of each,
+    and the best chains."""
+    origin, found = _Origin.of(work, board, None), list[Option]()
+    for ladder in ladders_of(work.demand, board.cluster):
+        for candidate in _Search(origin, board, ladder).several():
+            built = (_built(origin, board, each) for each in candidate.directions(work.demand.begins))
+            found += [option for option in built if option is not None]
+    return found
 
 
 def _best(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option | None:
@@ -226,6 +250,38 @@ class _Search:
                 yield alone
         if self.origin.work.demand.max_regions > 1 and largest:
             yield from self._chains(bound)
+
+    def several(self) -> Iterator[_Candidate]:
+        """For numbers of stages a tenth apart, and those that fill a region: the best regions and the best chains."""
+        pair, access = self.board.room.pair_bps(), self.board.room.access_bps()
+        total = int(np.sort(self.slots)[::-1][: self.origin.work.demand.max_regions].sum())
+        last = 0
+        for rung, count in enumerate(self.ladder.stages.tolist()):
+            if count > total or (count < _APART * last and count not in self.slots):
+                continue
+            last = count
+            score = np.where(
+                self.slots >= count, self.time_score[rung] + self.bill[:, rung] + self.begin, np.inf
+            )
+            for region in np.argsort(score, kind="stable")[:_SEVERAL].tolist():
+                if math.isfinite(score[region]):
+                    yield _Candidate(float(score[region]), self.ladder, ((self._pool(region), count),))
+            if count > 1:
+                yield from self._several_chains(rung, pair, access)
+
+    def _several_chains(self, rung: int, pair: Floats, access: Floats) -> Iterator[_Candidate]:
+        """The best chain; of few regions, the best over every set of them."""
+        slots, without = self.slots, list[tuple[int, ...]]([()])
+        usable = np.flatnonzero(slots).tolist()
+        if len(usable) <= _FEW_REGIONS:
+            without = [left for count in range(len(usable) - 1) for left in combinations(usable, count)]
+        for left in without:
+            self.slots = slots.copy()
+            self.slots[list(left)] = 0
+            chain = self._chain(rung, 1, pair, access, math.inf)
+            if chain is not None:
+                yield chain
+        self.slots = slots
 
     def _alone(self) -> _Candidate | None:
         """The best rung in the best region."""

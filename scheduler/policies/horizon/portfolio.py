@@ -16,6 +16,7 @@ from scheduler.policies import bace
 from scheduler.policies.horizon.acts import improve_running, start_waiting
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
+from scheduler.policies.horizon.joint import chosen_jointly
 from scheduler.policies.horizon.queue import in_turn
 from scheduler.policies.horizon.rollout import Act, Outcome, play
 from scheduler.policies.horizon.scoring import keeps_limits
@@ -111,7 +112,16 @@ def cheapest_way(board: Board, within: float) -> Board:
 
 
 def best_way(board: Board) -> Board:
-    """The board after the first step of the first way that is as fast as asked; of the fastest, if none is.
+    """The board after the first step of the best way; or, where the choice can be made for all jobs together, of the
+    best plan that takes no more completion time than BACE-Pipe's decisions, or than that way if it does."""
+    reference_s, played, first = _best_alone(board)
+    together = chosen_jointly(board, first, max(reference_s, played.jct_s))
+    return first if together is None else together
+
+
+def _best_alone(board: Board) -> tuple[float, Outcome, Board]:
+    """The first way that is as fast as asked, or the fastest, if none is: what it comes to, and the board after its
+    first step; before them, the completion times that BACE-Pipe's decisions come to.
 
     Ways that are as fast but for a hair differ in what they cost. The main way leaves chains out where that is better.
     """
@@ -126,10 +136,15 @@ def best_way(board: Board) -> Board:
         if way.name == "bace":
             reference_s = played.jct_s
         elif played.jct_s <= config.rollout_guard * reference_s and reference_s < math.inf:
-            return first
+            return reference_s, played, first
     fastest_s = min(played.jct_s for played, _ in tried)
     as_fast = [each for each in tried if each[0].jct_s <= config.rollout_alike * fastest_s]
-    return min(as_fast, key=lambda each: each[0].bill_s(weights))[1]
+    return (reference_s, *min(as_fast, key=lambda each: each[0].bill_s(weights)))
+
+
+def as_bace_s(board: Board) -> float:
+    """The completion times, in sum, that BACE-Pipe's decisions come to."""
+    return _tried(next(ways(board.config, board.weights)), board)[0].jct_s
 
 
 def _apart_or(way: Way, board: Board, played: Outcome, first: Board) -> tuple[Outcome, Board]:

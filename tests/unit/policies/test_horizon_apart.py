@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.check import check_plan
-from scheduler.job import Schedule
+from scheduler.job import Elasticity, Schedule
 from scheduler.placement import Placement, Segment
 from scheduler.plan import Hold, Plan
 from scheduler.policies import PolicyConfig, decide
@@ -26,6 +26,7 @@ def shown(*, steps_left: int, schedule: Schedule) -> Snapshot:
     placement = Placement((Segment("a", "g", 4, 1),), (), Schedule.ONE_F_ONE_B, (1, 1, 1, 1))
     running = replace(runs(holds, placement, steps=steps_left), ready_s=0.0)
     new = job("new", stages=(8, 8), micro_batches=16, steps=100, schedule=schedule)
+    new = replace(new, spec=replace(new.spec, elasticity=Elasticity.RESTART))  # else all are chosen together
     return snapshot(world, new, running=[running])
 
 
