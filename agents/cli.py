@@ -26,6 +26,7 @@ from rich.console import Console
 from agents.client import ServerClient, checked_url, is_loopback
 from agents.doctor import Finding, Peer, examine
 from agents.errors import AgentError, SettingsError
+from agents.identity import Credentials, IdentityFile
 from agents.inventory import Gpu, read_gpus, visible_gpus
 from agents.listen import listening
 from agents.processes import Log
@@ -39,6 +40,7 @@ from agents.settings import (
     parse_ports,
 )
 from agents.start import default_work_dir, run_agent
+from agents.workdir import IDENTITY_FILE
 
 _TOKEN = re.compile(r"[!-~]{1,512}")
 
@@ -65,7 +67,8 @@ def agent(
     context: typer.Context,
     url: Annotated[str, typer.Option(envvar="BACE_URL", help="The server.")] = "http://127.0.0.1:8642",
     token_file: Annotated[
-        Path | None, typer.Option(help="A file that holds the token, in the place of BACE_TOKEN.")
+        Path | None,
+        typer.Option(help="A file with the token to join with, in the place of BACE_TOKEN."),
     ] = None,
     ca_file: Annotated[
         Path | None,
@@ -115,7 +118,7 @@ def agent(
     with _told():
         settings = AgentSettings(
             url=checked_url(url),
-            token=_token(os.environ.get("BACE_TOKEN", ""), token_file),
+            token=_token(os.environ.get("BACE_TOKEN", ""), token_file, folder),
             work_dir=folder,
             secrets_dir=secrets_dir or folder / "secrets",
             nodes=complete_nodes(node_options(general), _named(node or [], nodes)),
@@ -146,7 +149,7 @@ def doctor(
         peers = [_peer(text) for text in peer or []]
         with (
             listening(settings.nodes) as ours,
-            ServerClient(settings.url, settings.token, ca_file=settings.ca_file) as client,
+            ServerClient(settings.url, _shown(settings), ca_file=settings.ca_file) as client,
         ):
             for finding in examine(settings, client, invocation.gpus, peers, set(ours.values())):
                 findings.append(finding)
@@ -228,18 +231,26 @@ def _host_name() -> str:
     return name[:63] or "node"
 
 
-def _token(token: str, file: Path | None) -> str:
-    """Never an option's value: everybody on the machine can read the list of processes."""
+def _shown(settings: AgentSettings) -> str:
+    return Credentials(settings.token, IdentityFile(settings.work_dir / IDENTITY_FILE)).token
+
+
+def _token(token: str, file: Path | None, work_dir: Path) -> str:
+    """What is given to join with; nothing (empty) is enough for an agent that has its identity.
+
+    Never an option's value: everybody on the machine can read the list of processes.
+    """
     if file is not None:
         try:
             token = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError("--token-file", str(file), f"a readable file ({error})") from error
     token = token.strip()
+    if not token and IdentityFile(work_dir / IDENTITY_FILE).read() is not None:
+        return ""
     if not _TOKEN.fullmatch(token):
-        raise SettingsError(
-            "--token-file", file and str(file), "a token of role agent (or BACE_TOKEN); see `bace token`"
-        )
+        expected = "a token to join with (or BACE_TOKEN); see `bace node token create`"
+        raise SettingsError("--token-file", file and str(file), expected)
     return token
 
 

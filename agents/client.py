@@ -63,6 +63,10 @@ class ServerClient:
     ) -> None:
         self.close()
 
+    def show(self, token: str) -> None:
+        """Shows this token from now on."""
+        self._http.headers["Authorization"] = f"Bearer {token}"
+
     def close(self) -> None:
         """Lets go of the connection."""
         self._http.close()
@@ -144,11 +148,12 @@ def _raise_for(response: httpx.Response, path: str) -> None:
         raise UnknownAgentError(status, f"the server does not know this agent: {detail}")
     if status == 401:
         raise RejectedError(
-            status, f"the token is not valid ({detail}): get one from `bace token create --role agent`"
+            status, f"the token is not valid ({detail}): get one from `bace node token create`"
         )
     if status == 403:
         raise RejectedError(
-            status, f"the token may not do this ({detail}): an agent needs a token of role agent"
+            status,
+            f"the token may not do this ({detail}): get one for this node from `bace node token create`",
         )
     if status in (408, 425, 429) or status >= 500:
         raise UnreachableError(f"{response.url}: {status}, {detail}", _retry_after_s(response))

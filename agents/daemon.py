@@ -21,9 +21,10 @@ from agents.backlog import BATCH_BYTES, next_batch
 from agents.causes import AGENT_STOPPED
 from agents.client import ServerClient
 from agents.errors import JournalError, RejectedError, UnknownAgentError, UnreachableError
+from agents.identity import Credentials
 from agents.lease import Lease, boot_clock_s
 from agents.processes import Clock, Log, ProcessTable
-from agents.protocol import Heartbeat, HeartbeatReply, JoinRequest, NodeOffer
+from agents.protocol import Heartbeat, HeartbeatReply, JoinRequest, NodeIdentity, NodeOffer
 from agents.reconcile import reconcile
 from agents.state import AgentState
 
@@ -100,7 +101,9 @@ class Agent:
         clock: Clock,
         log: Log,
         dice: random.Random,
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self._identity = identity
         self._client = client
         self._state = state
@@ -187,6 +190,8 @@ class Agent:
                 lease_left_s=round(self._lease.remaining_s(self._clock.boot_s()), 1),
             )
         except RejectedError as error:
+            if error.status == 401:
+                self._show_the_other()
             if error.status == 413:
                 self._batch_bytes = max(1, self._batch_bytes // 2)
             wait_s = self._interval_s if error.status == 413 else max(REJECTED_RETRY_S, self._interval_s)
@@ -203,8 +208,10 @@ class Agent:
                 nodes=list(self._identity.nodes),
                 agent_version=self._identity.agent_version,
                 clock_s=self._clock.epoch_s(),
+                identity=self._credentials is not None and self._credentials.wants_identity,
             )
         )
+        self._keep(reply.identity)
         self._joined = True
         self._pace(reply.heartbeat_interval_s, reply.lease_s)
         self._log.info(
@@ -233,6 +240,7 @@ class Agent:
             self._lease.renew(sent_at_s, reply.lease_s)
         except OSError as error:
             raise JournalError(f"the lease file: {error}") from error
+        self._keep(reply.identity)
         self._state.confirm(reply.reports_stored)
         self._table.forget(reply.forget)
         return reply, bool(batch.waiting_keys)
@@ -249,6 +257,21 @@ class Agent:
             return self._interval_s
         self._in_phase = True
         return max(MIN_INTERVAL_S, self._phase * self._interval_s)
+
+    def _keep(self, identity: NodeIdentity | None) -> None:
+        if identity is None or self._credentials is None:
+            return
+        try:
+            self._credentials.keep(identity)
+        except OSError as error:
+            raise JournalError(f"the identity file: {error}") from error
+        self._client.show(self._credentials.token)
+
+    def _show_the_other(self) -> None:
+        """An identity that has ended: what the agent was given may let it join anew, and the other way round."""
+        if self._credentials is not None and self._credentials.refused():
+            self._joined = False
+            self._client.show(self._credentials.token)
 
     def _obey(self, reply: HeartbeatReply) -> None:
         # An answer that took longer than the lease gives no right to anything.

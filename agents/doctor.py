@@ -104,7 +104,7 @@ def check_server(client: ServerClient, now_s: Callable[[], float] = time.time) -
 
 
 def _token(answer: httpx.Response) -> Finding:
-    fix = "Make one with `bace token create NAME --role agent`, and give it by --token-file or BACE_TOKEN"
+    fix = "Make one with `bace node token create`, and give it by --token-file or BACE_TOKEN"
     if not answer.is_success:
         return Finding("token", False, f"the server does not take it ({answer.status_code})", fix)
     try:

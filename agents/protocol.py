@@ -61,6 +61,13 @@ class NodeOffer(Wire):
     port_last: Annotated[int, Field(ge=1024, le=65535)]
 
 
+class NodeIdentity(Wire):
+    """A credential of one agent alone: what it shows from now on, instead of what it joined with."""
+
+    token: Annotated[str, Field(pattern=r"^[!-~]{1,512}$")]
+    expires_at_s: Seconds
+
+
 class JoinRequest(Wire):
     """Sent once at start, and again after every restart of the agent: idempotent by agent_id."""
 
@@ -69,6 +76,8 @@ class JoinRequest(Wire):
     agent_version: Annotated[str, Field(max_length=64)]
     clock_s: Seconds
     """The agent's clock, for `bace doctor`; nothing is decided by it."""
+    identity: bool = False
+    """Whether it wants an identity of its own, and will keep it."""
 
 
 class JoinReply(Wire):
@@ -78,6 +87,8 @@ class JoinReply(Wire):
     lease_s: Seconds
     """Without an answered heartbeat for so long the agent stops its workers."""
     server_time_s: Seconds
+    identity: NodeIdentity | None = None
+    """Only where it was asked for."""
 
 
 # --- what should run ---------------------------------------------------------------------------------------
@@ -279,3 +290,5 @@ class HeartbeatReply(Wire):
     heartbeat_interval_s: Seconds
     lease_s: Seconds
     server_time_s: Seconds
+    identity: NodeIdentity | None = None
+    """The agent's identity, renewed; the secret before stays valid until its own end."""

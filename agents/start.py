@@ -13,6 +13,7 @@ from secrets import token_hex
 from agents.client import ServerClient
 from agents.daemon import Agent, Identity, SystemClock
 from agents.environment import EnvironmentBuilder
+from agents.identity import Credentials, IdentityFile
 from agents.inventory import Gpu, NodeHardware, count_of_nodes, inspect
 from agents.journal import Journal
 from agents.lease import Lease
@@ -46,10 +47,12 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
             offers.append(_offer(node, found, measured))
             _tell(log, offers[-1], clock.epoch_s())
         identity = Identity(work_dir.agent_id(), f"boot-{token_hex(8)}", version("bacepipe"), tuple(offers))
-        with ServerClient(settings.url, settings.token, ca_file=settings.ca_file) as client:
+        credentials = Credentials(settings.token, IdentityFile(work_dir.identity_file))
+        with ServerClient(settings.url, credentials.token, ca_file=settings.ca_file) as client:
             slots = count_of_nodes(hardware)
             lease = Lease(work_dir.lease_file)
-            agent = Agent(identity, client, state, table, lease, slots, clock, log, SystemRandom())
+            dice = SystemRandom()
+            agent = Agent(identity, client, state, table, lease, slots, clock, log, dice, credentials)
             agent.run(ending)
             if settings.stop_workers_on_exit:
                 agent.stop_workers()

@@ -1,6 +1,6 @@
 """The agent's folder on disk, and one folder below it for every process. Nothing is opened through a symlink.
 
-    agent.lock  agent.json  lease.json  journal  probe.json
+    agent.lock  agent.json  identity.json  lease.json  journal  probe.json
     run/<name>/          what the supervisor keeps (see `supervisor`)
     run/<name>/log/      output
     run/<name>/work/     the worker's own: its current folder and HOME; report.jsonl and tmp/ in it
@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Self
 
 from agents.errors import SettingsError, WorkDirTakenError
 
+IDENTITY_FILE = "identity.json"
 REPORT_FILE = "report.jsonl"
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -66,6 +67,11 @@ class WorkDir:
         agent_id = f"agent-{secrets.token_hex(10)}"
         write_file(path, {"agent_id": agent_id})
         return agent_id
+
+    @property
+    def identity_file(self) -> Path:
+        """The credential of this agent alone (`identity`)."""
+        return self.path / IDENTITY_FILE
 
     @property
     def lease_file(self) -> str:

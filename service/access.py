@@ -67,6 +67,24 @@ def any_covers(held: Iterable[Grant], wanted: Grant) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Credential:
+    """What an agent has shown: a token that any agent may use, one to join with once, or the identity of one agent."""
+
+    token_id: str
+    sha256: str = ""
+    """Of the secret that was shown."""
+    agent_id: str | None = None
+    """The agent that has used it, if it is for single use; else the agent whose identity it is."""
+    single_use: bool = False
+    renew_at_s: float | None = None
+    """From when on an identity gets a new secret."""
+
+    @property
+    def is_identity(self) -> bool:
+        return self.agent_id is not None and not self.single_use
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """A caller that has shown a valid token. `project` is `*` for one who sees all projects."""
 
@@ -78,6 +96,8 @@ class Principal:
     """Of the secret that was shown: during the overlap of a rotation a token has two."""
     account_id: str
     account: str
+    credential: Credential | None = None
+    """Of an agent."""
 
     @property
     def grant(self) -> Grant:

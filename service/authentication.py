@@ -13,13 +13,15 @@ from typing import NoReturn
 from sqlalchemy.orm import Session
 
 from service import limits
-from service.access import Grant, Principal, Role, any_covers, sha256_of
+from service.access import Credential, Grant, Principal, Role, any_covers, sha256_of
 from service.db.records import AccountRecord, TokenRecord
 from service.db.repositories import access, accounts
 from service.errors import RateLimitedError, UnauthenticatedError
 from service.rate_limits import TokenBuckets
 from service.services import Services
 
+RENEWED_AFTER = 2 / 3
+"""Of its life an identity is renewed: what is left is time for an agent that cannot reach the server."""
 _UNKNOWN = "the bearer token is unknown, expired or revoked, or its account has lost the role that it is for"
 
 
@@ -110,6 +112,7 @@ class Authenticator:
             sha256=sha256,
             account_id=known.account.account_id,
             account=known.account.name,
+            credential=_credential(token, sha256) if token.role == Role.AGENT else None,
         )
 
     def forget_token(self, token: TokenRecord) -> None:
@@ -172,6 +175,15 @@ def _opens(known: _Known, sha256: str, now_s: float) -> bool:
         hmac.compare_digest(token.previous_sha256 or "", sha256) and (token.previous_until_s or 0.0) > now_s
     )
     return (is_current or is_previous) and known.account.disabled_at_s is None and known.is_covered
+
+
+def _credential(token: TokenRecord, sha256: str) -> Credential:
+    began_s, renew_at_s = token.rotated_at_s or token.created_at_s, None
+    if token.expires_at_s is not None:
+        renew_at_s = began_s + RENEWED_AFTER * (token.expires_at_s - began_s)
+    if not hmac.compare_digest(token.sha256, sha256):
+        renew_at_s = began_s  # its new secret has not reached it
+    return Credential(token.token_id, sha256, token.agent_id, token.single_use, renew_at_s)
 
 
 def _bound(remembered: OrderedDict[str, _Known] | OrderedDict[str, float]) -> None:

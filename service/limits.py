@@ -53,3 +53,5 @@ MAX_TOKEN_OVERLAP_S = 30 * 86_400.0
 
 MAX_WAITING_WRITES = 5000
 """Units of work in front of the database's writer; what comes beyond is told to try again."""
+MAX_JOIN_TOKEN_S = 30 * 86_400.0
+"""The longest life of a token that lets a node join."""

@@ -72,7 +72,7 @@ async def list_all(services: Services) -> list[NodeView]:
 async def show(services: Services, node_id: str) -> NodeView:
     """By its id or a prefix that fits no other. Raises NotFoundError, AmbiguousIdError."""
     now_s = services.clock.now()
-    return await services.db.read(lambda session: _view(session, find(session, node_id), now_s))
+    return await services.db.read(lambda session: view_node(session, find(session, node_id), now_s))
 
 
 async def cordon(services: Services, principal: Principal, node_id: str, version: int | None) -> NodeView:
@@ -108,7 +108,7 @@ async def drain(services: Services, principal: Principal, node_id: str, version:
                 continue
             stop(session, job, DRAINED, moment)
             restarting.append(job_id)
-        return Drained(_view(session, node, now_s), tuple(restarting), tuple(staying))
+        return Drained(view_node(session, node, now_s), tuple(restarting), tuple(staying))
 
     drained = await services.db.run(work)
     await services.bus.publish(topics.PLANNING)
@@ -142,14 +142,15 @@ async def _move(
         came_back_itself = node.state == NodeState.LOST and target is NodeState.READY
         if node.state != target and not came_back_itself:
             node = move_node(session, node, target, principal.moment(now_s))
-        return _view(session, node, now_s)
+        return view_node(session, node, now_s)
 
     view = await services.db.run(work)
     await services.bus.publish(topics.PLANNING)
     return view
 
 
-def _view(session: Session, node: NodeRecord, now_s: float) -> NodeView:
+def view_node(session: Session, node: NodeRecord, now_s: float) -> NodeView:
+    """The node with its agent and what is used of it."""
     agent = cluster.agent(session, node.agent_id)
     if agent is None:
         raise NotFoundError(f"the agent {node.agent_id} of node {node.node_id} is not known")

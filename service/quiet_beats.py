@@ -98,7 +98,7 @@ def stamp_quiet(
 
 
 def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProcess]) -> bool:
-    if agent is None or agent.token_id != beat.token_id:
+    if agent is None or agent.token_id != beat.token_id or agent.revoked_at_s is not None:
         return False
     told = beat.heartbeat
     if any(report.seq > agent.reports_stored for report in told.reports):

@@ -92,6 +92,8 @@ class Settings(BaseSettings):
     bill_interval_s: Positive = 15.0
     leader_lease_s: Positive = 15.0
 
+    node_identity_lifetime_s: Positive = 7 * 86_400.0
+    """A node that cannot reach the server for a third of it has to join anew; else it is renewed."""
     heartbeat_interval_s: Positive = 2.0
     """Between two heartbeats of an agent while there are few; more agents are told to beat less often."""
     heartbeats_per_s: Positive = 500.0

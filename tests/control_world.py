@@ -28,7 +28,7 @@ from agents.protocol import (
 )
 from scheduler.snapshot import Snapshot
 from service import agents_link, jobs
-from service.access import Principal, Role
+from service.access import Credential, Principal, Role
 from service.accounts import make_administrator
 from service.adapters.compute import InlineCompute
 from service.adapters.database import InlineDb
@@ -60,6 +60,7 @@ T = TypeVar("T")
 
 START_S = 1_800_000_000.0
 TOKEN = "token-agents"
+CREDENTIAL = Credential(TOKEN)
 ADMIN = Principal("token-admin", "admin", Role.ADMIN, "*", "0" * 64, "account-admin", "admin")
 ENDED = (ProcessState.EXITED, ProcessState.STOPPED, ProcessState.FAILED_TO_START)
 
@@ -389,10 +390,10 @@ class FakeAgent:
         return self.obey(await self.send(beat))
 
     async def send_join(self, request: JoinRequest) -> JoinReply:
-        return await agents_link.join(self.world.services, TOKEN, request)
+        return await agents_link.join(self.world.services, CREDENTIAL, request)
 
     async def send(self, beat: Heartbeat) -> HeartbeatReply:
-        return await agents_link.heartbeat(self.world.services, TOKEN, beat)
+        return await agents_link.heartbeat(self.world.services, CREDENTIAL, beat)
 
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import Heartbeat, HeartbeatReply, ProcessReport, ProcessState, StageProcess
+from agents.protocol import Heartbeat, HeartbeatReply, NodeIdentity, ProcessReport, ProcessState, StageProcess
 from scheduler.job import LIVE_JOB_STATES, JobState
-from service import progress, topics
+from service import node_identity, progress, topics
+from service.access import Credential
 from service.agents_link import reports
 from service.causes import FORGOTTEN
 from service.db import agent_queries
@@ -53,18 +54,24 @@ class Stored:
     """Capacity or a job came back to planning."""
 
 
-async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> HeartbeatReply:
+async def heartbeat(services: Services, credential: Credential, beat: Heartbeat) -> HeartbeatReply:
     """Store a heartbeat, answer what should run, and wake whom it concerns.
 
-    Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token.
+    Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token or
+    identity, one that is for joining only, and an agent that was revoked.
     """
+    if credential.single_use:
+        raise ForbiddenError(
+            f"agent {beat.agent_id}: this token is for joining; show the identity that was given for it"
+        )
     now_s = services.clock.now()
-    quiet = await services.beats.do(Beat(token_id, beat), lambda beats: _stamp(services, beats))
+    quiet = await services.beats.do(Beat(credential.token_id, beat), lambda beats: _stamp(services, beats))
     if quiet is None:
-        stored = await _store(services, token_id, beat, now_s)
+        stored = await _store(services, credential, beat, now_s)
     else:
         stored = Stored(quiet.reports_stored, quiet.desired[:MAX_DESIRED], (), replan=False)
     services.metrics.heartbeats.inc()
+    renewed = await node_identity.renewed(services, credential)
     return HeartbeatReply(
         desired=list(stored.desired),
         forget=list(stored.forget),
@@ -72,6 +79,7 @@ async def heartbeat(services: Services, token_id: str, beat: Heartbeat) -> Heart
         heartbeat_interval_s=services.pace.interval_s(services.settings),
         lease_s=services.settings.lease_s,
         server_time_s=now_s,
+        identity=None if renewed is None else NodeIdentity(token=renewed[0], expires_at_s=renewed[1]),
     )
 
 
@@ -87,11 +95,11 @@ async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | 
     return answers
 
 
-async def _store(services: Services, token_id: str, beat: Heartbeat, now_s: float) -> Stored:
+async def _store(services: Services, credential: Credential, beat: Heartbeat, now_s: float) -> Stored:
     """One that brings news, or whose agent is not as it should be."""
     moment, rules = Moment(now_s, beat.agent_id), services.rules()
     stored = await services.db.run(
-        lambda session: store_heartbeat(session, beat, token_id=token_id, moment=moment, rules=rules)
+        lambda session: store_heartbeat(session, beat, credential=credential, moment=moment, rules=rules)
     )
     if stored.replan:
         await services.bus.publish(topics.PLANNING)
@@ -101,10 +109,10 @@ async def _store(services: Services, token_id: str, beat: Heartbeat, now_s: floa
 
 
 def store_heartbeat(
-    session: Session, beat: Heartbeat, *, token_id: str, moment: Moment, rules: Rules
+    session: Session, beat: Heartbeat, *, credential: Credential, moment: Moment, rules: Rules
 ) -> Stored:
     """The transaction of `heartbeat`."""
-    agent = _agent(session, beat.agent_id, token_id)
+    agent = _agent(session, beat.agent_id, credential, moment)
     # 1. alive
     nodes = agent_queries.nodes_of_agent(session, beat.agent_id)
     back = [node for node in nodes if node.state == NodeState.LOST]
@@ -145,11 +153,15 @@ def store_heartbeat(
     )
 
 
-def _agent(session: Session, agent_id: str, token_id: str) -> AgentRecord:
+def _agent(session: Session, agent_id: str, credential: Credential, moment: Moment) -> AgentRecord:
     agent = agent_queries.agent(session, agent_id)
+    if credential.agent_id not in (None, agent_id):
+        raise ForbiddenError(f"agent {agent_id}: this token is the identity of another agent")
     if agent is None:
         raise NotFoundError(f"agent {agent_id} has not joined: join first")
-    if agent.token_id != token_id:
+    if agent.revoked_at_s is not None:
+        raise ForbiddenError(f"agent {agent_id} was revoked")
+    if agent.token_id != credential.token_id and not node_identity.accept(session, agent, credential, moment):
         raise ForbiddenError(f"agent {agent_id} joined with another token: join again with this one")
     return agent
 

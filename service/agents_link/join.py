@@ -6,46 +6,71 @@ from dataclasses import asdict, replace
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import GpuTypeOffer, JoinReply, JoinRequest, NodeOffer
+from agents.protocol import GpuTypeOffer, JoinReply, JoinRequest, NodeIdentity, NodeOffer
 from scheduler import presets
 from scheduler.cluster import GpuType, Ownership
 from scheduler.errors import InvalidValueError, UnknownPresetError
-from service import progress, topics
+from service import node_identity, progress, topics
+from service.access import Credential
 from service.db import agent_queries, control_queries
-from service.db.records import AgentRecord, GpuTypeRecord, NodeRecord, PoolRecord, RegionRecord
+from service.db.records import (
+    AgentRecord,
+    GpuTypeRecord,
+    NodeRecord,
+    PoolRecord,
+    RegionRecord,
+    TokenRecord,
+)
 from service.db.repositories import access, cluster, events, leader
 from service.db.scope import EVERYTHING
 from service.db.tables import SHARED_PROJECT
 from service.errors import ConflictError, FieldError, ForbiddenError, InvalidInputError
 from service.lifecycle import Moment, NodeState, move_node, record_birth
+from service.node_identity import Secret
 from service.services import Services
 
 NOT_OFFERED = "no longer offered by its agent"
+BACK_BY_JOINING = frozenset({NOT_OFFERED, node_identity.REVOKED})
 DEFAULT_PUE = 1.0
 """Of a region that an agent names first; whoever knows better sets it."""
 
 
-async def join(services: Services, token_id: str, request: JoinRequest) -> JoinReply:
+async def join(services: Services, credential: Credential, request: JoinRequest) -> JoinReply:
     """Take in an agent and its nodes, and wake planning.
 
-    Raises InvalidInputError for an offer that cannot be meant, ForbiddenError where the agent or a node is another
-    token's or agent's, ConflictError where a node changed its kind while work is on it.
+    Raises InvalidInputError for an offer that cannot be meant, UnauthenticatedError for a token that has been used up,
+    ForbiddenError where the agent or a node is another token's or agent's, ConflictError where a node changed its kind
+    while work is on it.
     """
-    now_s = services.clock.now()
+    now_s, secret = services.clock.now(), Secret.new(services)
     moment = Moment(now_s, request.agent_id)
-    await services.db.run(lambda session: store_join(session, request, token_id=token_id, moment=moment))
+
+    def work(session: Session) -> TokenRecord | None:
+        joined_with = store_join(session, request, credential=credential, moment=moment)
+        if credential.is_identity or not request.identity:
+            return None
+        lifetime_s = services.settings.node_identity_lifetime_s
+        return node_identity.issue(session, secret, joined_with, request.agent_id, moment, lifetime_s)
+
+    issued = await services.db.run(work)
     await services.bus.publish(topics.PLANNING)
     settings = services.settings
     return JoinReply(
         heartbeat_interval_s=services.pace.interval_s(settings),
         lease_s=settings.lease_s,
         server_time_s=now_s,
+        identity=None
+        if issued is None or issued.expires_at_s is None
+        else NodeIdentity(token=secret.text, expires_at_s=issued.expires_at_s),
     )
 
 
-def store_join(session: Session, request: JoinRequest, *, token_id: str, moment: Moment) -> None:
-    """The transaction of `join`."""
-    _agent(session, request, token_id, moment)
+def store_join(
+    session: Session, request: JoinRequest, *, credential: Credential, moment: Moment
+) -> TokenRecord:
+    """The transaction of `join`; the token that the agent has joined with."""
+    joined_with = node_identity.use(session, credential, request)
+    _agent(session, request, credential, moment)
     for index, offer in enumerate(request.nodes):
         _check(offer, f"/nodes/{index}")
         _region(session, offer.region, moment)
@@ -58,16 +83,17 @@ def store_join(session: Session, request: JoinRequest, *, token_id: str, moment:
             move_node(session, node, NodeState.CORDONED, moment, data={"cause": NOT_OFFERED})
     leader.capacity_changed(session)
     progress.reopen_rejected(session, moment)
+    return joined_with
 
 
-def _agent(session: Session, request: JoinRequest, token_id: str, moment: Moment) -> None:
+def _agent(session: Session, request: JoinRequest, credential: Credential, moment: Moment) -> None:
     known = cluster.agent(session, request.agent_id)
     if known is None:
         cluster.add_agent(
             session,
             AgentRecord(
                 agent_id=request.agent_id,
-                token_id=token_id,
+                token_id=credential.token_id,
                 agent_version=request.agent_version,
                 boot_id=None,
                 reports_stored=0,
@@ -77,15 +103,22 @@ def _agent(session: Session, request: JoinRequest, token_id: str, moment: Moment
             ),
         )
         return
-    if known.token_id != token_id and _is_usable(session, known.token_id, moment.at_s):
+    if known.revoked_at_s is not None and not credential.single_use:
+        raise ForbiddenError(
+            f"agent {request.agent_id} was revoked: it may join again with a token of `bace node token create`"
+        )
+    speaks_for_it = credential.is_identity or known.token_id == credential.token_id
+    if not speaks_for_it and _is_usable(session, known.token_id, moment.at_s):
         raise ForbiddenError(
             f"agent {request.agent_id} belongs to another token that is in use: choose another agent id, or revoke "
-            "that token"
+            "that token (`bace node revoke` where it has an identity of its own)"
         )
     cluster.change_agent(
         session,
         request.agent_id,
-        token_id=token_id,
+        # An identity speaks for its agent from its first heartbeat on: until then the reply may have been lost.
+        token_id=known.token_id if credential.is_identity else credential.token_id,
+        revoked_at_s=None,
         agent_version=request.agent_version,
         clock_offset_s=request.clock_s - moment.at_s,
         heartbeat_at_s=moment.at_s,
@@ -189,7 +222,7 @@ def _node(session: Session, agent_id: str, offer: NodeOffer, moment: Moment) -> 
         record = replace(record, version=known.version + 1)
     if record.state == NodeState.LOST or (
         record.state == NodeState.CORDONED
-        and control_queries.last_event_data(session, "node", record.node_id).get("cause") == NOT_OFFERED
+        and control_queries.last_event_data(session, "node", record.node_id).get("cause") in BACK_BY_JOINING
     ):
         move_node(session, record, NodeState.READY, moment)
 

@@ -43,6 +43,8 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("POST", "/v1/nodes/{node_id}/cordon"): _ADMIN,
         ("POST", "/v1/nodes/{node_id}/uncordon"): _ADMIN,
         ("POST", "/v1/nodes/{node_id}/drain"): _ADMIN,
+        ("POST", "/v1/nodes/{node_id}/revoke"): _ADMIN,
+        ("POST", "/v1/join-tokens"): _ADMIN,
         ("GET", "/v1/regions"): _READ,
         ("GET", "/v1/regions/{region}"): _READ,
         ("PUT", "/v1/regions/{region}"): _ADMIN,

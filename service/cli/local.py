@@ -15,6 +15,7 @@ from service.cli.stack import Stack, free_port
 DEFAULT_PORT = 8642
 SERVER_PATIENCE_S = 90.0
 JOIN_PATIENCE_S = 240.0
+JOIN_TOKEN_S = 900.0
 POLL_S = 0.2
 PORTS_OF_AN_AGENT = 100
 FIRST_PORT = 29500
@@ -49,13 +50,11 @@ class LocalServer:
         return Api(self.url, self.token)
 
     def start_agents(self, plans: Sequence[AgentPlan], environment: Mapping[str, str]) -> None:
-        """Start agents with a token of their own, one after the other; `wait_for_nodes` waits for the last.
+        """Start agents, each with a token to join with, one after the other; `wait_for_nodes` waits for the last.
 
         An agent measures what a slot sustains when it joins: at once they would measure each other's load, and
         every prediction would be too slow.
         """
-        with self.api() as api:
-            token = api.post("/v1/tokens", {"name": "local agents", "role": "agent"})["token"]
         for index, plan in enumerate(plans, start=len(self.agents)):
             if self.agents:
                 self.wait_for_nodes()
@@ -70,6 +69,9 @@ class LocalServer:
                 *("--work-dir", str(self.home / "agents" / plan.node)),
                 *plan.offer,
             ]
+            with self.api() as api:
+                body = {"name": "local agent", "region": plan.region, "expires_in_s": JOIN_TOKEN_S}
+                token = api.post("/v1/join-tokens", body)["token"]
             self.stack.start(f"agent-{plan.node}", arguments, {**environment, "BACE_TOKEN": token})
             self.agents.append(plan)
 

@@ -13,7 +13,19 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from service.cli import accounts, audit, cluster, doctor, jobs, operate, prices, processes, projects, tokens
+from service.cli import (
+    accounts,
+    audit,
+    cluster,
+    doctor,
+    jobs,
+    node,
+    operate,
+    prices,
+    processes,
+    projects,
+    tokens,
+)
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
 from service.cli.output import error_console, printable
@@ -126,6 +138,7 @@ def _stub(name: str) -> None:
 processes.register(app, RUN)
 jobs.register(app, JOBS)
 cluster.register(app, CLUSTER)
+node.register(app, CLUSTER)
 prices.register(app, CLUSTER)
 for _name in LATE_COMMANDS:
     _stub(_name)

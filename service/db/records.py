@@ -39,6 +39,9 @@ class TokenRecord:
     previous_until_s: float | None = None
     rotated_at_s: float | None = None
     last_used_at_s: float | None = None
+    single_use: bool = False
+    region: str | None = None
+    agent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class AgentRecord:
     clock_offset_s: float
     joined_at_s: float
     heartbeat_at_s: float
+    revoked_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,11 @@ class TokenRow(Base):
     rotated_at_s: Mapped[float | None]
     last_used_at_s: Mapped[float | None]
     """To a few minutes: it is not written with every request."""
+    single_use: Mapped[bool] = mapped_column(Boolean, default=False)
+    """It lets one agent join, in `region` if one is named."""
+    region: Mapped[str | None] = mapped_column(Name)
+    agent_id: Mapped[str | None] = mapped_column(Id, index=True)
+    """The agent that has used it, if it is for single use; else the agent whose identity it is."""
     __table_args__ = (
         CheckConstraint(
             "role IN ('admin', 'project-admin', 'submitter', 'viewer', 'agent')", name="token_role"
@@ -158,6 +163,8 @@ class AgentRow(Base):
     clock_offset_s: Mapped[float] = mapped_column(default=0.0)
     joined_at_s: Mapped[float]
     heartbeat_at_s: Mapped[float]
+    revoked_at_s: Mapped[float | None]
+    """It opens nothing any more, until it joins with a token made for that."""
 
 
 class NodeRow(Base):

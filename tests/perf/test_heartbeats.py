@@ -15,7 +15,7 @@ from sqlalchemy import Column, Engine, Float, Integer, MetaData, Table, insert
 from agents.protocol import Heartbeat
 from service import agents_link
 from service.db.engine import make_engine
-from tests.control_world import TOKEN, FakeAgent, World
+from tests.control_world import CREDENTIAL, FakeAgent, World
 
 AGENTS = 50
 ROUNDS = 6
@@ -67,7 +67,7 @@ async def test_heartbeats_per_second(
                 agent.step(number)
             world.clock.advance(0.001)
             beat = Heartbeat.model_validate_json(agent.heartbeat().model_dump_json())
-            reply = await agents_link.heartbeat(world.services, TOKEN, beat)
+            reply = await agents_link.heartbeat(world.services, CREDENTIAL, beat)
             assert len(reply.model_dump_json()) > 100
             agent.obey(reply)
             sent += 1

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from service import tokens
+from service import node_identity, tokens
 from service.access import Role
 from service.api.access import Caller, Injected, Tokens
 from service.api.answers import REFUSALS
-from service.api.schemas.access import CreateToken, NewToken, RotateToken, Token, WhoAmI
+from service.api.schemas.access import CreateJoinToken, CreateToken, NewToken, RotateToken, Token, WhoAmI
 from service.api.schemas.base import Page, flat
 from service.api.strict_json import StrictRoute
+from service.node_identity import JoinToken
 from service.tokens import TokenRequest
 
 TokenPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
@@ -43,6 +44,15 @@ async def create_token(
         body.name, Role(body.role), body.project, body.expires_in_s, body.account, body.never_expires
     )
     return _new(response, await tokens.create(services, principal, request))
+
+
+@router.post("/join-tokens", status_code=201, response_model=NewToken)
+async def create_join_token(
+    services: Injected, principal: Caller, response: Response, body: CreateJoinToken
+) -> NewToken:
+    """Make a token with which one agent may join, once. Its text is in this answer, and never shown again."""
+    wanted = JoinToken(body.name, body.expires_in_s, body.region, body.account)
+    return _new(response, await node_identity.create_join_token(services, principal, wanted))
 
 
 @router.post("/tokens/{token_id}/rotate", response_model=NewToken)

@@ -15,6 +15,7 @@ from agents.protocol import (
     JoinRequest,
 )
 from service import agents_link
+from service.access import Credential
 from service.api.access import Caller, Injected
 from service.api.answers import REFUSALS
 from service.api.wire_route import WireRoute
@@ -34,7 +35,7 @@ async def join(
 ) -> JoinReply:
     """An agent says who it is and what it has. Idempotent by its id."""
     _check_protocol(protocol)
-    return await agents_link.join(services, principal.token_id, request)
+    return await agents_link.join(services, principal.credential or Credential(principal.token_id), request)
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
@@ -46,7 +47,7 @@ async def heartbeat(
 ) -> HeartbeatReply:
     """Report up, and everything that should run down."""
     _check_protocol(protocol)
-    return await agents_link.heartbeat(services, principal.token_id, beat)
+    return await agents_link.heartbeat(services, principal.credential or Credential(principal.token_id), beat)
 
 
 def _check_protocol(version: str) -> None:

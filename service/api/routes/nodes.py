@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from service import nodes
-from service.api.access import Caller, Injected
+from service import node_identity, nodes
+from service.api.access import Caller, Injected, Tokens
 from service.api.answers import REFUSALS, ObjectId
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
@@ -57,6 +57,15 @@ async def drain(
     return Drained(
         node=Node.of(drained.view), restarting=list(drained.restarting), staying=list(drained.staying)
     )
+
+
+@router.post("/{node_id}/revoke", response_model=Node)
+async def revoke(
+    services: Injected, principal: Caller, known: Tokens, response: Response, node_id: str
+) -> Node:
+    """Make everything void that the node's agent could show. Its nodes take no more work, and its workers end with its
+    lease, until it joins with a new token."""
+    return _answer(response, await node_identity.revoke(services, known, principal, node_id))
 
 
 def _answer(response: Response, view: NodeView) -> Node:

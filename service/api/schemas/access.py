@@ -8,7 +8,7 @@ from pydantic import Field
 
 from service import limits
 from service.api.schemas.accounts import AccountName
-from service.api.schemas.base import Answer, Body, Label, ProjectName, body_example, example, flat
+from service.api.schemas.base import Answer, Body, Label, ProjectName, RegionName, body_example, example, flat
 from service.db.records import TokenRecord
 
 TOKEN = {
@@ -24,6 +24,9 @@ TOKEN = {
     "rotated_at_s": None,
     "previous_until_s": None,
     "last_used_at_s": 1764460800.0,
+    "single_use": False,
+    "region": None,
+    "agent_id": None,
 }
 Lifetime = Annotated[float, Field(gt=0, le=1e10)]
 
@@ -50,6 +53,11 @@ class Token(Answer):
     """Until when the secret before is valid too."""
     last_used_at_s: float | None
     """To a few minutes."""
+    single_use: bool
+    """One agent may join with it, in `region` if one is named."""
+    region: str | None
+    agent_id: str | None
+    """The agent that has used it, if it is for single use; else the agent whose identity it is."""
 
     @classmethod
     def of(cls, record: TokenRecord, account: str) -> Self:
@@ -82,6 +90,17 @@ class CreateToken(Body):
     account: AccountName | None = None
     expires_in_s: Lifetime | None = None
     never_expires: bool = False
+
+
+class CreateJoinToken(Body):
+    """`account`: whose the token and the node's identity will be (none: the caller's own); it holds the role agent."""
+
+    model_config = body_example({"name": "rack 7", "region": "eu-west-2", "expires_in_s": 3600.0})
+
+    name: Label = "join"
+    region: RegionName | None = None
+    expires_in_s: Annotated[float, Field(gt=0, le=limits.MAX_JOIN_TOKEN_S)] = 3600.0
+    account: AccountName | None = None
 
 
 class RotateToken(Body):

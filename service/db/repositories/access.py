@@ -116,6 +116,21 @@ def rotate_token(session: Session, before: TokenRecord, after: TokenRecord) -> b
     )
 
 
+def tokens_of_agent(session: Session, agent_id: str) -> list[TokenRecord]:
+    """Its identity, and what it has joined with, as far as they are not revoked."""
+    return _tokens.all(
+        session,
+        TokenRow.agent_id == agent_id,
+        TokenRow.revoked_at_s.is_(None),
+        order_by=[TokenRow.created_at_s, TokenRow.token_id],
+    )
+
+
+def claim_token(session: Session, token_id: str, agent_id: str) -> None:
+    """A token for single use is that agent's from now on."""
+    session.execute(update(TokenRow).where(TokenRow.token_id == token_id).values(agent_id=agent_id))
+
+
 def were_used(session: Session, token_ids: Collection[str], at_s: float) -> None:
     """Note when tokens were used last."""
     session.execute(update(TokenRow).where(TokenRow.token_id.in_(token_ids)).values(last_used_at_s=at_s))

@@ -6,10 +6,11 @@ import pytest
 
 from agents.protocol import Heartbeat, ProcessReport, ProcessState
 from service import agents_link
+from service.access import Credential
 from service.db.repositories import reports
 from service.db.scope import EVERYTHING
 from service.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from tests.control_world import TOKEN, FakeAgent, World
+from tests.control_world import CREDENTIAL, FakeAgent, World
 
 REGIONS = ("eu-north", "eu-west", "us-east")
 
@@ -33,7 +34,7 @@ async def test_reports_are_stored_once_however_often_they_come(stored_world: Wor
     agent.log(0, "one", "two")
     beat = agent.heartbeat()
     for _ in range(3):  # the replies are lost
-        reply = await agents_link.heartbeat(world.services, TOKEN, beat)
+        reply = await agents_link.heartbeat(world.services, CREDENTIAL, beat)
     assert reply.reports_stored == 4
     agent.log(1, "two", "three")  # lines may be told again under other numbers of reports
     await agent.beat()
@@ -76,7 +77,7 @@ async def test_a_loss_that_is_no_number_is_stored_as_none(stored_world: World) -
     agents[0].step(1)
     agents[0].unsent = [report.model_copy(update={"loss": float("nan")}) for report in agents[0].unsent]
     wire = Heartbeat.model_validate_json(agents[0].heartbeat().model_dump_json())
-    await agents_link.heartbeat(world.services, TOKEN, wire)
+    await agents_link.heartbeat(world.services, CREDENTIAL, wire)
     steps = await world.run(lambda session: reports.steps(session, EVERYTHING, job_id, 0, 10))
     assert [step.loss for step in steps] == [None]
 
@@ -98,7 +99,7 @@ async def test_news_that_come_late_do_not_move_a_process_back(world: World) -> N
     early = agents[0].heartbeat()
     agents[0].exit(0)
     await agents[0].beat()
-    await agents_link.heartbeat(world.services, TOKEN, early)
+    await agents_link.heartbeat(world.services, CREDENTIAL, early)
     states = {process.key: process.state for process in await world.processes(job_id)}
     assert states[agents[0].started[0]] == "exited"
 
@@ -113,7 +114,7 @@ async def test_a_delayed_heartbeat_does_not_say_that_nothing_was_started(world: 
     await world.beats(agents)  # starts
     await world.cancel(job_id)
     agents[0].refuses_to_stop = True
-    await agents_link.heartbeat(world.services, TOKEN, delayed)
+    await agents_link.heartbeat(world.services, CREDENTIAL, delayed)
     for _ in range(2):
         await world.beats(agents)
     assert (await world.job(job_id)).state == "stopping", "its process on the first agent still runs"
@@ -126,13 +127,13 @@ async def test_a_delayed_heartbeat_does_not_say_that_nothing_was_started(world: 
 async def test_who_has_not_joined_is_told_to(world: World) -> None:
     beat = Heartbeat(agent_id="nobody", boot_id="b", clock_s=1.0)
     with pytest.raises(NotFoundError, match="join"):
-        await agents_link.heartbeat(world.services, TOKEN, beat)
+        await agents_link.heartbeat(world.services, CREDENTIAL, beat)
 
 
 async def test_an_agent_id_belongs_to_its_token(world: World) -> None:
     (agent,) = await world.cluster_of("eu-north")
     with pytest.raises(ForbiddenError):
-        await agents_link.heartbeat(world.services, "token-other", agent.heartbeat())
+        await agents_link.heartbeat(world.services, Credential("token-other"), agent.heartbeat())
 
 
 async def test_a_node_id_belongs_to_its_agent(world: World) -> None:

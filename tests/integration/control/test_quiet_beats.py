@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from service import agents_link
+from service.access import Credential
 from service.db.engine import make_engine
 from service.db.repositories import cluster
 from service.errors import ForbiddenError
 from service.folding import Folding
 from service.lifecycle import NodeState
 from service.quiet_beats import Beat, Quiet
-from tests.control_world import TOKEN, FakeAgent, World
+from tests.control_world import CREDENTIAL, FakeAgent, World
 
 REGIONS = ("eu-north", "eu-west", "us-east")
 TURNS = 60
@@ -102,7 +103,9 @@ async def test_all_that_come_at_once_are_one_transaction(world: World) -> None:
     world.services.db.run = counted  # type: ignore[method-assign]
     world.clock.advance(7)
     beats = [agent.heartbeat() for agent in agents]
-    replies = await asyncio.gather(*(agents_link.heartbeat(world.services, TOKEN, beat) for beat in beats))
+    replies = await asyncio.gather(
+        *(agents_link.heartbeat(world.services, CREDENTIAL, beat) for beat in beats)
+    )
     assert len(runs) == 1
     assert [[process.key for process in reply.desired] for reply in replies] == [
         agent.alive() for agent in agents
@@ -115,8 +118,8 @@ async def test_all_that_come_at_once_are_one_transaction(world: World) -> None:
 async def test_a_quiet_heartbeat_of_another_token_is_refused(world: World) -> None:
     agents = await world.cluster_of(*REGIONS)
     answers = await asyncio.gather(
-        agents_link.heartbeat(world.services, "token-other", agents[0].heartbeat()),
-        agents_link.heartbeat(world.services, TOKEN, agents[1].heartbeat()),
+        agents_link.heartbeat(world.services, Credential("token-other"), agents[0].heartbeat()),
+        agents_link.heartbeat(world.services, CREDENTIAL, agents[1].heartbeat()),
         return_exceptions=True,
     )
     assert isinstance(answers[0], ForbiddenError)

@@ -54,7 +54,7 @@ def test_a_busy_server_is_unreachable_for_now(status: int) -> None:
     ("status", "expected"),
     [
         (401, "the token is not valid"),
-        (403, "role agent"),
+        (403, "bace node token create"),
         (422, "/boot_id: too long"),
         (301, "301"),
         (413, "413"),

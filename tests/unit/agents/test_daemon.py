@@ -24,6 +24,7 @@ from agents.daemon import (
     phase_of,
 )
 from agents.environment import Devices, EnvironmentBuilder
+from agents.identity import Credentials
 from agents.journal import Journal
 from agents.lease import Lease
 from agents.processes import ProcessTable
@@ -166,6 +167,11 @@ class World:
 
     def restart(self) -> None:
         """The agent dies without a word; another takes its place."""
+        transport = httpx.MockTransport(self.server.answer)
+        self.restart_with(ServerClient("http://bace.test", "t", transport=transport))
+
+    def restart_with(self, client: ServerClient, credentials: Credentials | None = None) -> None:
+        """The same with another way to the server."""
         self.state = AgentState(Journal(self.work_dir.journal_file))
         table = ProcessTable(
             self.state,
@@ -188,7 +194,6 @@ class World:
             port_first=2000,
             port_last=2001,
         )
-        client = ServerClient("http://bace.test", "t", transport=httpx.MockTransport(self.server.answer))
         self.agent = Agent(
             Identity("agent-1", "boot-1", "0", (offer,)),
             client,
@@ -199,6 +204,7 @@ class World:
             self.clock,
             self.log,
             Random(1),
+            credentials,
         )
 
     def crash(self) -> None:
