@@ -86,6 +86,8 @@ class Submitters:
     trace: Trace
     dice: random.Random
     kinds: tuple[str, ...] = KINDS
+    names_regions: bool = True
+    """Whether some jobs say where they may run."""
     submissions: list[Submission] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -174,7 +176,7 @@ class Submitters:
         if kind == HUGE:
             document |= {"elasticity": "none", "run": {"command": ["train"]}}
             document["parallelism"] = {"stages": 6, "data": 10_000}
-        elif dice.random() < 0.15:
+        elif self.names_regions and dice.random() < 0.15:
             document["placement"] = {"regions": sorted(dice.sample(self.regions, 2))}
         return document
 

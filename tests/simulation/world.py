@@ -42,8 +42,8 @@ class Size:
 
     @property
     def heartbeat_s(self) -> float:
-        """Scaled with the number of agents, as a server of so many would."""
-        return max(2.0, self.agents / 8.0)
+        """Scaled with the number of agents: five in a second, whatever their number, but none more often than this."""
+        return max(2.0, self.agents / 5.0)
 
 
 class World:
@@ -141,11 +141,14 @@ class World:
         self.reader = root
         self.client_names = ["operator", "feed", *users]
         every_s = 2 * 240.0 / len(self.hosts)
-        # A policy that acts at random never says that a job cannot run.
-        kinds = KINDS if self.settings.policy == "restless" else (*KINDS, HUGE)
+        # A policy that acts at random never says that a job cannot run, and does not ask where it may.
+        is_random = self.settings.policy == "restless"
+        kinds = KINDS if is_random else (*KINDS, HUGE)
         for project, token in users.items():
             user, dice = Caller(project, token, self.network), self.dice.of(project)
-            self.users.append(Submitters(user, project, self.regions, every_s, self.trace, dice, kinds))
+            self.users.append(
+                Submitters(user, project, self.regions, every_s, self.trace, dice, kinds, not is_random)
+            )
 
     def _let_loose(self) -> None:
         """Users, and whatever goes wrong."""
@@ -299,7 +302,8 @@ def _settings(size: Size, policy: str) -> Settings:
         max_stop_grace_s=grace_s,
         node_lost_after_s=lease_s + grace_s + 5.5,
         leader_lease_s=6.0,
-        plan_interval_s=5.0,
+        plan_interval_s=max(5.0, heartbeat_s / 2),
+        tick_s=max(1.0, heartbeat_s / 10),
         replan_debounce_s=5.0,
         replan_interval_s=20.0,
         promise_max_age_s=40.0,
@@ -307,5 +311,5 @@ def _settings(size: Size, policy: str) -> Settings:
         max_retries=6,
         retry_backoff_s=0.5,
         region_cooldown_s=30.0,
-        bill_interval_s=10.0,
+        bill_interval_s=max(10.0, heartbeat_s),
     )
