@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.portfolio import elastic
+from scheduler.policies.horizon.ways import elastic
 from scheduler.policies.narrowed import in_one_region
 
 

@@ -90,10 +90,7 @@ class Board:
         """What seconds and dollars are worth to each other for one job, beside all the others."""
         if self.lens is not None:
             return self.lens
-        if self._asked is None:
-            asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
-            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
-        asked, total, gpus = self._asked
+        asked, total, gpus = self._gpus_wanted()
         pressure = (total - asked.get(work.job_id, 0)) / max(1, gpus)
         found = self._weights.get(work.job_id)
         if found is None:
@@ -108,6 +105,17 @@ class Board:
                 self.config,
             )
         return found
+
+    def pressure(self) -> float:
+        """Part of the GPUs that is held or asked for; above 1 where not all can have what they ask for at least."""
+        _, total, gpus = self._gpus_wanted()
+        return total / max(1, gpus)
+
+    def _gpus_wanted(self) -> tuple[dict[str, int], int, int]:
+        if self._asked is None:
+            asked = {job_id: self._gpus_asked(each) for job_id, each in self.works.items()}
+            self._asked = (asked, sum(asked.values()), schedulable_gpus(self.cluster))
+        return self._asked
 
     def _gpus_asked(self, work: Work) -> int:
         """GPUs that a job holds, or the least that it waits for."""

@@ -78,14 +78,16 @@ class HorizonConfig:
     """Up to so many jobs the portfolio is played out; with more, the main way decides alone."""
     rollout_events: int = 60
     """Ends of jobs that a rollout looks ahead."""
-    rollout_guard: float = 0.95
-    """A way whose rollout takes more of BACE-Pipe's completion times is left out, while there is another."""
-    rollout_alike: float = 1.02
-    """Where none is left, ways within this of the fastest are alike, and the cheapest of them is taken."""
+    rollout_electricity: float = 0.8
+    """What a part saved of electricity, or rent, is worth beside the same part of completion times, …"""
+    rollout_egress: float = 0.5
+    """… and what one of egress is, counted with the electricity."""
+    rollout_hair: float = 0.01
+    """By how much a way must be better than those before it."""
+    rollout_reserve: float = 0.15
+    """Part of BACE-Pipe's completion times that a way must save where twice `full_pressure` is asked for."""
     stays_apart: bool = True
-    """The portfolio plays the main way without new chains as well, …"""
-    apart_gain: float = 0.01
-    """… and goes that way where it takes or costs less by this part, and no more of the other but for a hair."""
+    """The portfolio plays the main way without new chains as well."""
     later_improved: int = 4
     """Running jobs that a rollout tries to improve at each end, the shortest first."""
     joint_jobs: int = 6

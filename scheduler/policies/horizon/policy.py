@@ -18,7 +18,8 @@ from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.limits import bind
 from scheduler.policies.horizon.narrowing import as_configured
-from scheduler.policies.horizon.portfolio import best_way, cheapest_way, elastic
+from scheduler.policies.horizon.portfolio import best_way, cheapest_way
+from scheduler.policies.horizon.ways import elastic
 from scheduler.policies.horizon.weights import sample, weights_of
 from scheduler.policies.horizon.work import Seat, Work, running_work, waiting_work
 from scheduler.policies.queueing import QueuePolicy, QueueRound
@@ -55,7 +56,7 @@ class HorizonPolicy:
         elif objective.cheapest_within is not None:
             board = cheapest_way(board, objective.cheapest_within)
         else:
-            board = best_way(board)
+            board = best_way(board, objective.weight_jct)
         for job_id in (*(each.job_id for each in refused), *judged.held):
             del waiting[job_id]
         round_.world = board.world

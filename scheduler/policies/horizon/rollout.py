@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.queue import ends_s
-from scheduler.policies.horizon.weights import Weights
 
 _SAME_S = 1e-6
 """Jobs that end within so little of each other end at once."""
@@ -32,10 +31,6 @@ class Outcome:
     def bill_usd(self) -> float:
         """All that is paid."""
         return self.holding_usd + self.egress_usd
-
-    def bill_s(self, weights: Weights) -> float:
-        """All that is paid, in the seconds that it is worth."""
-        return weights.electricity_s * self.holding_usd + weights.egress_s * self.egress_usd
 
 
 def play(board: Board, act: Act, most_events: int) -> Outcome:
