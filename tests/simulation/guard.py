@@ -19,6 +19,7 @@ LIBRARIES = frozenset(
     {
         "http",  # whether a cookie is still good: there are none
         "httpx",  # how long a request took, for its own record
+        "numba",  # names of the files of its cache
         "prometheus_client",  # when a counter was made
         "sqlalchemy",  # when a connection was made
     }
