@@ -96,6 +96,8 @@ class Principal:
     """Of the secret that was shown: during the overlap of a rotation a token has two."""
     account_id: str
     account: str
+    expires_at_s: float | None = None
+    """When its token ends."""
     credential: Credential | None = None
     """Of an agent."""
 

@@ -71,9 +71,7 @@ class Authenticator:
             raise
 
     def keep_to_rate(self, principal: Principal, cost: float = 1.0) -> None:
-        """Counts a request. Raises RateLimitedError for too many of one token; agents are never kept waiting."""
-        if principal.role is Role.AGENT:
-            return
+        """Counts a request. Raises RateLimitedError for too many of one token."""
         wait_s = self._rates.take(principal.token_id, self._services.clock.monotonic(), cost)
         if wait_s > 0:
             self._limited("token", "too many requests with this token", wait_s)
@@ -112,6 +110,7 @@ class Authenticator:
             sha256=sha256,
             account_id=known.account.account_id,
             account=known.account.name,
+            expires_at_s=token.expires_at_s,
             credential=_credential(token, sha256) if token.role == Role.AGENT else None,
         )
 

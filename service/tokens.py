@@ -80,6 +80,7 @@ async def create(services: Services, principal: Principal, request: TokenRequest
         )
     if request.never_expires and principal.role is not Role.ADMIN:
         raise ForbiddenError("never_expires: only an administrator may ask for that; give expires_in_s")
+    _check_lifetime(services.settings, principal, request.expires_in_s)
     text, now_s = PREFIX + services.ids.secret(), services.clock.now()
     token_id = services.ids.new("token")
 
@@ -149,8 +150,10 @@ async def rotate(
     """Gives a token a new secret; the one before stays valid for `overlap_s`, unless the token ends sooner.
 
     It lives as long again as it was made for, or `expires_in_s`. Everybody may rotate the token that they show,
-    administrators also others of theirs. Raises NotFoundError, ConflictError for one that has ended.
+    administrators also others of theirs. Raises NotFoundError, ConflictError for one that has ended, ForbiddenError for
+    a longer life than the caller may ask for.
     """
+    _check_lifetime(services.settings, principal, expires_in_s)
     text, now_s = PREFIX + services.ids.secret(), services.clock.now()
 
     def work(session: Session) -> tuple[TokenRecord, NewToken]:
@@ -245,6 +248,15 @@ def _lifetime_s(settings: Settings, request: TokenRequest, account: AccountRecor
         return None
     is_user = account.kind == AccountKind.USER
     return settings.token_lifetime_s if is_user else settings.service_token_lifetime_s
+
+
+def _check_lifetime(settings: Settings, principal: Principal, expires_in_s: float | None) -> None:
+    """A life of three hundred years is none that ends."""
+    most_s = max(settings.token_lifetime_s, settings.service_token_lifetime_s)
+    if expires_in_s is not None and expires_in_s > most_s and principal.role is not Role.ADMIN:
+        raise ForbiddenError(
+            f"expires_in_s: only an administrator may ask for more than {most_s:g} (BACE_SERVICE_TOKEN_LIFETIME_S)"
+        )
 
 
 def _renewed(record: TokenRecord, now_s: float, expires_in_s: float | None) -> float | None:

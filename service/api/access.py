@@ -22,6 +22,7 @@ _SUBMIT = _ADMINS | {Role.SUBMITTER}
 _READ = _SUBMIT | {Role.VIEWER}
 _AGENT = frozenset({Role.AGENT})
 
+AGENT_PREFIX = "/agent/"
 PUBLIC = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/")})
 """Open without a token: they tell nothing but that the server is there. (`/` is the empty dashboard.)"""
 
@@ -121,7 +122,8 @@ async def _principal(request: Request) -> Principal | None:
     principal = await tokens.recognise(_bearer(request), address)
     # Not the principal yet: whoever is denied below was recognised all the same, and the audit log tells who it was.
     request.state.recognised = principal
-    tokens.keep_to_rate(principal, cost)
+    if not request.url.path.startswith(AGENT_PREFIX):  # heartbeats never wait
+        tokens.keep_to_rate(principal, cost)
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
         roles = ", ".join(sorted(role.value for role in allowed)) or "nobody"

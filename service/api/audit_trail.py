@@ -58,8 +58,8 @@ class AuditTrail:
         if trail is not None and trail.is_written:
             return
         services: Services = scope["app"].state.services
-        code = str(scope.get(CODE, ""))
-        outcome = _outcome(scope, status, code)
+        outcome = _outcome(scope, status)
+        code = str(scope.get(CODE, "internal_error" if outcome is Outcome.FAILED else ""))
         if outcome is Outcome.DENIED:
             services.metrics.denials.labels(code).inc()
         elif not _is_audited(scope):
@@ -81,7 +81,7 @@ def _is_audited(scope: Scope) -> bool:
     return scope["method"] not in SAFE_METHODS and scope["path"] not in NOT_AUDITED
 
 
-def _outcome(scope: Scope, status: int, code: str) -> Outcome:
+def _outcome(scope: Scope, status: int) -> Outcome:
     if status < HTTPStatus.BAD_REQUEST:
         return Outcome.DONE
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

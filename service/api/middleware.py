@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import limits
+from service.api.access import AGENT_PREFIX
 from service.api.audit_trail import CODE
 from service.api.problems import MEDIA_TYPE, service_problem, status_of
 from service.errors import TooLargeError
@@ -16,7 +17,6 @@ from service.logging import without_secrets
 from service.services import Services
 
 REQUEST_ID_HEADER = b"x-request-id"
-AGENT_PREFIX = "/agent/"
 UNKNOWN_ROUTE = "unknown"
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/agent/v1/heartbeat"})

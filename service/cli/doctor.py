@@ -30,6 +30,7 @@ Document = dict[str, Any]
 MAX_CLOCK_OFFSET_S = 5.0
 CLOCK_RESOLUTION_S = 2.0
 """What whole seconds in a header and the time of a request leave unknown."""
+TOKEN_ENDS_SOON_S = 7 * 86_400.0
 AGENT_PATIENCE_S = 300.0
 OK, WRONG, WARNING = "ok", "wrong", "warning"
 
@@ -97,11 +98,12 @@ def examine_server(api: Api) -> Iterator[Check]:
     yield from _clock(health.headers.get("Date"), asked_s)
     yield from _readiness(api)
     try:
+        who = api.get("/v1/whoami")
         nodes, regions, links = api.pages("/v1/nodes"), api.pages("/v1/regions"), api.pages("/v1/links")
     except CommandError as error:
         yield Check("token", WRONG, error.message, error.hint)
         return
-    yield Check("token", OK, "the server takes it")
+    yield _token(who)
     yield from examine_world(nodes, regions, links)
 
 
@@ -223,6 +225,20 @@ def _readiness(api: Api) -> Iterator[Check]:
         OK if good else WRONG,
         "database, migrations and a leader are there" if good else ready.text[:300],
         "" if good else "`bace migrate` brings the database up to date; the server's log tells the rest.",
+    )
+
+
+def _token(who: Document) -> Check:
+    detail = f"the server takes it: {who['role']} in {who['project']}, of account {who['account']}"
+    expires_at_s = who["expires_at_s"]
+    if expires_at_s is None:
+        return Check("token", OK, detail)
+    left_s = expires_at_s - time.time()
+    detail += f"; it ends in {format_duration(max(round(left_s), 0))}"
+    if left_s > TOKEN_ENDS_SOON_S:
+        return Check("token", OK, detail)
+    return Check(
+        "token", WARNING, detail, "`bace token rotate` gives it a new secret and its whole life again."
     )
 
 

@@ -200,6 +200,15 @@ async def test_what_people_and_programs_use_expires_by_default(
         "/v1/tokens", json={"name": "x", "role": "viewer", "never_expires": True, "expires_in_s": 1.0}
     )
     assert status_and_code(both) == (422, "invalid_input")
+    assert (await who(server, "person")).json()["expires_at_s"] == person["expires_at_s"]
+    async with server.client("nlp-admin") as boss:
+        for_ages = {"expires_in_s": settings.service_token_lifetime_s + 1.0}
+        made = await boss.post(
+            "/v1/tokens", json={"name": "x", "role": "viewer", "project": "nlp", **for_ages}
+        )
+        own = (await boss.get("/v1/whoami")).json()["token_id"]
+        rotated = await boss.post(f"/v1/tokens/{own}/rotate", json=for_ages)
+    assert [status_and_code(each) for each in (made, rotated)] == [(403, "forbidden")] * 2
 
 
 async def test_the_last_use_is_told_to_some_minutes_and_not_written_with_every_request(

@@ -61,7 +61,7 @@ async def drain(
 
 @router.post("/{node_id}/revoke", response_model=Node)
 async def revoke(
-    services: Injected, principal: Caller, known: Tokens, response: Response, node_id: str
+    services: Injected, principal: Caller, known: Tokens, response: Response, node_id: ObjectId
 ) -> Node:
     """Make everything void that the node's agent could show. Its nodes take no more work, and its workers end with its
     lease, until it joins with a new token."""

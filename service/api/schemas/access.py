@@ -123,6 +123,7 @@ class WhoAmI(Answer):
             "name": "nightly runs",
             "role": "submitter",
             "project": "nlp",
+            "expires_at_s": 1795996700.0,
         }
     )
 
@@ -132,3 +133,5 @@ class WhoAmI(Answer):
     """Of the token."""
     role: str
     project: str
+    expires_at_s: float | None
+    """Of the token; null: it does not end by itself."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
+from service.api.schemas.access import WhoAmI
 from service.api.schemas.cluster import LINK, NODE, REGION
 from service.cli import doctor
 from service.cli.doctor import OK, WARNING, WRONG, examine_world
@@ -17,6 +19,7 @@ from service.cli.exits import Exit
 from tests.unit.cli.conftest import FakeServer
 
 Bace = Callable[..., Result]
+[ME] = WhoAmI.model_json_schema()["examples"]
 
 
 def states(nodes: list[Any], regions: list[Any], links: list[Any]) -> dict[str, str]:
@@ -57,6 +60,7 @@ def test_a_world_without_nodes_prices_or_links_is_told() -> None:
 def healthy(server: FakeServer) -> None:
     server.answer("GET", "/healthz", {"status": "ok"})
     server.answer("GET", "/readyz", {"ready": True})
+    server.answer("GET", "/v1/whoami", {**ME, "expires_at_s": None})
     for path, item in (("nodes", NODE), ("regions", REGION), ("links", LINK)):
         server.answer("GET", f"/v1/{path}", {"items": [item], "next": None})
 
@@ -68,6 +72,15 @@ def test_nothing_wrong_ends_with_0(bace: Bace, server: FakeServer) -> None:
     document = json.loads(result.output)
     assert document["ok"]
     assert {"server", "clock", "ready", "token"} <= {check["name"] for check in document["checks"]}
+
+
+@pytest.mark.parametrize(("left_s", "state"), [(30 * 86_400.0, OK), (86_400.0, WARNING)])
+def test_a_token_that_ends_soon_is_told_of(bace: Bace, server: FakeServer, left_s: float, state: str) -> None:
+    healthy(server)
+    server.answer("GET", "/v1/whoami", {**ME, "expires_at_s": time.time() + left_s})
+    document = json.loads(bace("doctor", "--no-node", "-o", "json").output)
+    [token] = [check for check in document["checks"] if check["name"] == "token"]
+    assert (token["state"], "rotate" in token["advice"]) == (state, state == WARNING)
 
 
 def test_a_refused_token_is_found_and_ends_with_1(bace: Bace, server: FakeServer) -> None:
