@@ -190,8 +190,9 @@ class Supervisor:
         deadline_s = read_deadline(self._launch["lease_file"])
         if deadline_s is not None:
             self._deadline_s = deadline_s
-        if self._deadline_s is None or boot_clock_s() >= self._deadline_s:
-            self._begin_stop(LEASE_EXPIRED)
+        now_s = boot_clock_s()
+        if self._deadline_s is None or now_s >= self._deadline_s:
+            self._begin_stop(LEASE_EXPIRED, since_s=now_s if self._deadline_s is None else self._deadline_s)
 
     def _requested_stop(self) -> str | None:
         try:
@@ -201,12 +202,15 @@ class Supervisor:
         with os.fdopen(file, "rb") as stream:
             return str(json.load(stream)["cause"])
 
-    def _begin_stop(self, cause: str) -> None:
-        """The stop signal to the whole group of the worker, once; the grace runs from here."""
+    def _begin_stop(self, cause: str, since_s: float | None = None) -> None:
+        """The stop signal to the whole group of the worker, once; the grace runs from here, or from `since_s`.
+
+        That of a lease runs from its end: whoever was asleep then, with the machine or alone, has used it up.
+        """
         if self._stop_cause is not None:
             return
         self._stop_cause = cause
-        self._kill_at_s = boot_clock_s() + self._launch["grace_s"]
+        self._kill_at_s = (boot_clock_s() if since_s is None else since_s) + self._launch["grace_s"]
         if self._worker:
             _signal_group(self._worker, signal.Signals[f"SIG{self._launch['stop_signal']}"])
 

@@ -197,6 +197,17 @@ def test_without_a_lease_the_supervisor_stops_by_itself_and_starts_nothing(
     assert not (work_dir.process("alloc-2/0").work / "started").exists()
 
 
+def test_a_supervisor_that_slept_through_the_end_of_the_lease_leaves_no_grace(
+    launcher: LocalLauncher, work_dir: WorkDir
+) -> None:
+    launcher.start(launch("import signal, time; signal.signal(15, 1); time.sleep(60)", grace_s=30.0))
+    began_s = boot_clock_s()
+    write_deadline(work_dir.lease_file, began_s - 31.0)
+    ended = end_of(launcher)
+    assert (ended.state, ended.exit_code) == (ProcessState.STOPPED, -signal.SIGKILL)
+    assert boot_clock_s() - began_s < 15.0
+
+
 def test_a_flood_of_output_is_bounded_on_disk_and_its_last_lines_are_there(
     launcher: LocalLauncher, work_dir: WorkDir
 ) -> None:
