@@ -6,7 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tests.simulation.running import Running
 
 RENDEZVOUS_S = 25.0
 """A worker that has not found its gang by then gives up."""
@@ -39,6 +42,8 @@ class Gang:
     checkpoint_uri: str
     behaviour: str
     """`trains`, `fails` or `out-of-memory`: from the job's name."""
+    job_id: str
+    running: Running
     dice: random.Random
     loop: asyncio.AbstractEventLoop
     members: dict[int, Worker] = field(default_factory=dict)
@@ -46,7 +51,9 @@ class Gang:
     is_breaking: bool = False
 
     @classmethod
-    def of(cls, env: dict[str, str], dice: random.Random, loop: asyncio.AbstractEventLoop) -> Gang:
+    def of(
+        cls, env: dict[str, str], running: Running, dice: random.Random, loop: asyncio.AbstractEventLoop
+    ) -> Gang:
         """From the environment that every rank is given."""
         name = env["BACE_JOB_NAME"]
         return cls(
@@ -58,6 +65,8 @@ class Gang:
             behaviour=next(
                 (known for known in ("fails", "out-of-memory") if name.startswith(known)), "trains"
             ),
+            job_id=env["BACE_JOB_ID"],
+            running=running,
             dice=dice,
             loop=loop,
         )
@@ -99,6 +108,7 @@ class Gang:
         last = self.members[self.world_size - 1]
         if self.step < self.steps:
             self.step += 1
+            self.running.trained(self.job_id, self.step)
             step_s = self._step_s()
             last.tell(
                 {
@@ -125,6 +135,7 @@ class Gang:
             worker.exit(1, "rendezvous-timeout")
 
     def _checkpoint(self) -> dict[str, Any]:
+        self.running.saved(self.job_id, self.step)
         uri = f"{self.checkpoint_uri}/step-{self.step:08d}"
         return {"kind": "checkpoint", "step": self.step, "uri": uri}
 

@@ -21,6 +21,7 @@ LIBRARIES = frozenset(
         "httpx",  # how long a request took, for its own record
         "numba",  # names of the files of its cache
         "prometheus_client",  # when a counter was made
+        "uuid",  # what it is asked for: who asks was looked at
         "sqlalchemy",  # when a connection was made
     }
 )

@@ -198,7 +198,7 @@ class Host:
     def gang_of(self, worker: Supervised) -> Gang:
         allocation_id = worker.env["BACE_ALLOCATION_ID"]
         if allocation_id not in self._gangs:
-            self._gangs[allocation_id] = Gang.of(worker.env, self.dice, self.loop)
+            self._gangs[allocation_id] = Gang.of(worker.env, self._running, self.dice, self.loop)
         return self._gangs[allocation_id]
 
     def reboot(self) -> None:

@@ -105,6 +105,8 @@ class CommitRules:
     def _check_move(self, change: Change) -> None:
         if change.new is None or change.new not in LEGAL[change.what].get(change.old, ()):
             self._broken("only legal moves", f"{change.what} {change.name}: {change.old} to {change.new}")
+        if change.what == "job" and change.new == "succeeded":
+            self._running.succeeded(change.name, self._declared_steps(change.name))
         if change.what == "allocation" and (change.old, change.new) == ("starting", "stopping"):
             self._note_release(change.name)
         if change.what == "node" and change.new == "lost":
@@ -113,6 +115,10 @@ class CommitRules:
             self._trace.sometimes("a lost node came back")
         if change.what == "process" and change.new == "lost":
             self._trace.sometimes("a process was lost with its node")
+
+    def _declared_steps(self, job_id: str) -> int:
+        row = self._driver.execute("SELECT declared_steps FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+        return int(row[0])
 
     def _note_release(self, allocation_id: str) -> None:
         cause, processes = self._driver.execute(

@@ -223,6 +223,7 @@ class World:
                 "SELECT job_id, name, state, reasons, retries FROM jobs"
             )
         }
+        await self._ask_for_some()
         for submission in (each for user in self.users for each in user.submissions):
             found = rows.get(submission.name)
             if submission.job_id is not None and (found is None or found[0] != submission.job_id):
@@ -244,6 +245,18 @@ class World:
                 self.trace.violation(
                     "every job comes to its own end", f"{submission.name} is {found[1]}: {found[2]}"
                 )
+
+    async def _ask_for_some(self) -> None:
+        """The API tells of jobs and their bills what the tables say."""
+        found = self.database.driver.execute(
+            "SELECT job_id, state, (SELECT coalesce(sum(amount_usd), 0) FROM ledger l WHERE l.job_id = j.job_id) "
+            "FROM jobs j ORDER BY job_id LIMIT 5"
+        )
+        for job_id, state, spent_usd in found.fetchall():
+            answer = await self.reader.insist("GET", f"/v1/jobs/{job_id}")
+            told = None if answer is None else answer.json()
+            if told is None or told["state"] != state or abs(told["cost_usd"]["total"] - spent_usd) > 1e-9:
+                self.trace.violation("a job is told as it is stored", f"{job_id} {state} {spent_usd}: {told}")
 
     async def _until_broken(self, seconds: float) -> None:
         try:
