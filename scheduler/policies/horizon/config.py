@@ -86,6 +86,8 @@ class HorizonConfig:
     """By how much a way must be better than those before it."""
     rollout_reserve: float = 0.15
     """Part of BACE-Pipe's completion times that a way must save where twice `full_pressure` is asked for."""
+    idle_part_saving: float = 0.15
+    """`idle_part` on the way that saves most, which is gone only where it is no slower than BACE-Pipe's."""
     stays_apart: bool = True
     """The portfolio plays the main way without new chains as well."""
     later_improved: int = 4

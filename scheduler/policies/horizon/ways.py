@@ -78,8 +78,11 @@ def as_bace(board: Board) -> None:
 
 def ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
     """The main way, and those that save more, or less, of what that costs in time."""
-    for name, part in (("elastic", 1.0), ("thrifty", 3.0), ("quick", 0.4), ("quickest", 0.1)):
-        yield Way(name, _slower(config, part), weights, elastic, elastic_later)
+    thrifty = replace(_slower(config, 3.0), idle_part=max(config.idle_part, config.idle_part_saving))
+    yield Way("elastic", config, weights, elastic, elastic_later)
+    yield Way("thrifty", thrifty, weights, elastic, elastic_later)
+    yield Way("quick", _slower(config, 0.4), weights, elastic, elastic_later)
+    yield Way("quickest", _slower(config, 0.1), weights, elastic, elastic_later)
 
 
 def cheap_ways(config: HorizonConfig, weights: Weights) -> Iterator[Way]:
