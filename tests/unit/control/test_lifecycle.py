@@ -14,6 +14,7 @@ from service.db.engine import make_engine
 from service.db.repositories import allocations, cluster, events, jobs
 from service.db.scope import EVERYTHING
 from service.db.tables import (
+    AccountRow,
     AgentRow,
     AllocationRow,
     GpuTypeRow,
@@ -66,8 +67,20 @@ def session(engine: Engine) -> Iterator[Session]:
 def _one_of_each(session: Session) -> None:
     session.execute(insert(ProjectRow).values(project="p", created_at_s=0.0))
     session.execute(
+        insert(AccountRow).values(
+            account_id="a", project="*", name="a", kind="service", created_at_s=0.0, disabled_at_s=None
+        )
+    )
+    session.execute(
         insert(TokenRow).values(
-            token_id="t", project="p", name="t", role="agent", prefix="x", sha256="0", created_at_s=0.0
+            token_id="t",
+            account_id="a",
+            project="p",
+            name="t",
+            role="agent",
+            prefix="x",
+            sha256="0",
+            created_at_s=0.0,
         )
     )
     session.execute(insert(RegionRow).values(region="r", pue=1.0))
