@@ -6,12 +6,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from sqlalchemy import Table, bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from scheduler.placement import AllocationState
+from service.db.parts import parts
 from service.db.reader import Reader
 from service.db.records import AgentRecord, NodeRecord, ProcessRecord
 from service.db.tables import AgentRow, AllocationRow, LogRow, NodeRow, ProcessRow, StepRow
@@ -64,9 +65,6 @@ _HEARD_ALL = (
     .where(AgentRow.agent_id == bindparam("agent"))
     .values(boot_id=bindparam("boot"), clock_offset_s=bindparam("offset_s"), heartbeat_at_s=bindparam("at_s"))
 )
-T = TypeVar("T")
-
-_ROWS_A_STATEMENT = 500  # a statement has a bound on its parameters: 32,766 in SQLite
 
 
 def agent(session: Session, agent_id: str) -> AgentRecord | None:
@@ -139,7 +137,7 @@ def node_states_of(session: Session, agent_ids: Sequence[str]) -> list[tuple[str
 def live_states_on(session: Session, node_ids: Sequence[str]) -> list[LiveProcess]:
     """The same processes as `live_processes_on`, without what they are started with."""
     found: list[LiveProcess] = []
-    for part in _parts(list(node_ids)):
+    for part in parts(list(node_ids)):
         found += [LiveProcess(*row) for row in session.execute(_LIVE_STATES, {"nodes": part})]
     return found
 
@@ -148,7 +146,7 @@ def launches(session: Session, keys: Sequence[str]) -> dict[str, dict[str, Any]]
     """Key → StageProcess document."""
     return {
         key: launch
-        for part in _parts(list(keys))
+        for part in parts(list(keys))
         for key, launch in session.execute(_LAUNCHES, {"keys": part})
     }
 
@@ -168,7 +166,7 @@ def heard_all(session: Session, agents: Sequence[Heard], at_s: float) -> None:
 def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, ProcessRecord]:
     """Those of these keys that there are."""
     found: dict[str, ProcessRecord] = {}
-    for part in _parts(sorted(keys)):
+    for part in parts(sorted(keys)):
         for process in _processes.all(session, ProcessRow.key.in_(part)):
             found[process.key] = process
     return found
@@ -231,7 +229,3 @@ def _finite_loss(row: Mapping[str, object]) -> dict[str, object]:
     """A loss that is not a number is stored as none: not every database can hold it."""
     loss = row["loss"]
     return {**row, "loss": loss if isinstance(loss, float) and math.isfinite(loss) else None}
-
-
-def _parts(items: list[T]) -> Iterable[list[T]]:
-    return (items[start : start + _ROWS_A_STATEMENT] for start in range(0, len(items), _ROWS_A_STATEMENT))

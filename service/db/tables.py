@@ -272,8 +272,11 @@ class JobRow(Base):
     queue_position: Mapped[int | None]
     version: Mapped[int] = mapped_column(default=1)
     __table_args__ = (
-        Index("jobs_by_state", "state", "submitted_at_s"),
+        # In the order in which they are listed.
+        Index("jobs_by_time", "submitted_at_s", "job_id"),
+        Index("jobs_by_state", "state", "submitted_at_s", "job_id"),
         Index("jobs_by_project", "project", "submitted_at_s", "job_id"),
+        Index("jobs_by_project_and_state", "project", "state", "submitted_at_s", "job_id"),
         Index("jobs_by_end", "finished_at_s"),
     )
 

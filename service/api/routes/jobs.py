@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from scheduler.job import JobState
 from service import explanations, job_reports, jobs, limits, topics
 from service.api.access import Caller, Injected, Tokens
-from service.api.answers import REFUSALS, After, Cursor, Limit, ObjectId, Project
+from service.api.answers import REFUSALS, After, Cursor, Limit, ObjectId, Project, answered
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
 from service.api.schemas.events import Event
@@ -40,16 +40,15 @@ Stage = Annotated[int | None, Query(ge=0, le=4096, description="of one stage")]
 
 @router.post("", status_code=201, response_model=Job)
 async def submit(
-    services: Injected, principal: Caller, response: Response, document: JobBody, idempotency_key: Key = None
-) -> Job:
+    services: Injected, principal: Caller, document: JobBody, idempotency_key: Key = None
+) -> Response:
     """Store a job durably: it waits from then on, and a planning round looks at it."""
     submitted = await jobs.submit(services, principal, document, idempotency_key)
     job = Job.of(submitted.view)
-    response.headers["Location"] = f"/v1/jobs/{job.job_id}"
-    response.headers["ETag"] = etag(job.version)
+    headers = {"Location": f"/v1/jobs/{job.job_id}", "ETag": etag(job.version)}
     if submitted.replayed:
-        response.headers["Idempotency-Replayed"] = "true"
-    return job
+        headers["Idempotency-Replayed"] = "true"
+    return answered(job, 201, headers)
 
 
 @router.get("", response_model=Page[Job])
@@ -62,12 +61,12 @@ async def list_jobs(
     ] = None,
     cursor: Cursor = None,
     limit: Limit = limits.PAGE_DEFAULT,
-) -> Page[Job]:
+) -> Response:
     """Jobs, the newest first."""
     views, following = await jobs.list_page(
         services, principal, project=project, states=state or (), cursor=cursor, limit=limit
     )
-    return Page(items=[Job.of(view) for view in views], next=following)
+    return answered(Page[Job](items=[Job.of(view) for view in views], next=following))
 
 
 @router.get("/{job_id}", response_model=Job)

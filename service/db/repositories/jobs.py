@@ -46,14 +46,22 @@ def page(
     before: tuple[float, str] | None,
     limit: int,
 ) -> list[JobRecord]:
-    """Newest first, those before the key (submitted_at_s, job_id); of these states, or of any if none is given."""
+    """Newest first, those before the key (submitted_at_s, job_id); of these states, or of any if none is given.
+
+    Several states are read one by one, each along its index: a database would sort all jobs of all of them.
+    """
     where = [scope.of(JobRow.project)]
-    if states:
-        where.append(JobRow.state.in_(states))
     if before is not None:
         where.append(tuple_(JobRow.submitted_at_s, JobRow.job_id) < tuple_(*before))
     newest_first = [JobRow.submitted_at_s.desc(), JobRow.job_id.desc()]
-    return _jobs.all(session, *where, order_by=newest_first, limit=limit)
+    if not states:
+        return _jobs.all(session, *where, order_by=newest_first, limit=limit)
+    found = [
+        job
+        for state in sorted(set(states))
+        for job in _jobs.all(session, *where, JobRow.state == state, order_by=newest_first, limit=limit)
+    ]
+    return sorted(found, key=lambda job: (job.submitted_at_s, job.job_id), reverse=True)[:limit]
 
 
 def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]:
