@@ -84,8 +84,8 @@ class HorizonConfig:
     """… and what one of egress is, counted with the electricity."""
     rollout_hair: float = 0.01
     """By how much a way must be better than those before it."""
-    rollout_reserve: float = 0.15
-    """Part of BACE-Pipe's completion times that a way must save where twice `full_pressure` is asked for."""
+    rollout_hurry: float = 1.5
+    """How often completion times count once more where twice `full_pressure` is asked for."""
     idle_part_saving: float = 0.15
     """`idle_part` on the way that saves most, which is gone only where it is no slower than BACE-Pipe's."""
     stays_apart: bool = True

@@ -59,14 +59,14 @@ def as_bace_s(board: Board) -> float:
 
 
 def _best_of(board: Board, reference: Tried, weight_jct: float) -> Tried:
-    """The way that is worth most of those that are as fast as asked, and break no limit that another keeps; the fastest
-    if none is. What comes later in the portfolio must be better by a hair, or jobs would move to and fro."""
+    """The way that loses least of those that are no slower than BACE-Pipe, and break no limit that another keeps. What
+    comes later in the portfolio must be better by a hair, or jobs would move to and fro."""
     config = board.config
-    most_s = _most_slow(board, weight_jct) * reference.played.jct_s
-    tried = _keeping_limits([reference, *_all_tried(board)])
+    hurry, most_s = _hurry(board), _slower_by(weight_jct) * reference.played.jct_s
     best, best_loss = None, math.inf
+    tried = _keeping_limits([reference, *_all_tried(board)])
     for each in tried:
-        loss = loss_of(each.played, reference.played, weight_jct, config)
+        loss = loss_of(each.played, reference.played, weight_jct, config, hurry)
         if each.played.jct_s <= most_s and loss < best_loss - config.rollout_hair:
             best, best_loss = each, loss
     return best or min(tried, key=lambda each: each.played.jct_s)
@@ -78,9 +78,11 @@ def _keeping_limits(tried: list[Tried]) -> list[Tried]:
     return [each for each in tried if each.broken == fewest]
 
 
-def loss_of(played: Outcome, reference: Outcome, weight_jct: float, config: HorizonConfig) -> float:
+def loss_of(
+    played: Outcome, reference: Outcome, weight_jct: float, config: HorizonConfig, hurry: float = 1.0
+) -> float:
     """How much worse than the reference: the logarithms of the ratios of completion times, electricity or rent, and
-    egress, weighted. At an equal weight of time and cost the first counts once."""
+    egress, weighted. At an equal weight of time and cost the first counts once, or `hurry` times."""
     holding, reference_usd = played.holding_usd, reference.holding_usd
     cost = 0.0
     if reference_usd > 0:
@@ -88,19 +90,25 @@ def loss_of(played: Outcome, reference: Outcome, weight_jct: float, config: Hori
         egress = (reference_usd + played.egress_usd) / (reference_usd + reference.egress_usd)
         cost += config.rollout_egress * math.log(egress)
     time = math.log(max(_NO_TIME_S, played.jct_s) / max(_NO_TIME_S, reference.jct_s))
-    return 2 * (weight_jct * time + (1 - weight_jct) * cost)
+    return 2 * (weight_jct * hurry * time + (1 - weight_jct) * cost)
 
 
-def _most_slow(board: Board, weight_jct: float) -> float:
-    """What a way may take at most of BACE-Pipe's completion times.
+def _hurry(board: Board) -> float:
+    """How often the completion times of the known jobs count.
 
-    A rollout knows the jobs that are there. Where more GPUs are asked for than there are, those that come later wait
-    for what these take, so that time saved is worth more than the rollout says.
+    A rollout knows the jobs that are there. Where all GPUs are asked for, those that come while these are served wait
+    for what these take, and in a steady state they are as many (Little's law): there a second saved saves another.
     """
     config = board.config
     crowded = min(1.0, max(0.0, board.pressure() - config.full_pressure) / config.full_pressure)
-    most = 1.0 - crowded * config.rollout_reserve
-    return most if weight_jct >= 0.5 else most * 0.5 / weight_jct if weight_jct > 0 else math.inf
+    return 1.0 + config.rollout_hurry * crowded
+
+
+def _slower_by(weight_jct: float) -> float:
+    """What a way may take at most of BACE-Pipe's completion times."""
+    if weight_jct >= 0.5:
+        return 1.0
+    return 0.5 / weight_jct if weight_jct > 0 else math.inf
 
 
 def _all_tried(board: Board) -> Iterator[Tried]:
