@@ -142,20 +142,29 @@ class Api:
         given = {key: value for key, value in params.items() if value is not None}
         # The server sends a comment every few seconds: silence for longer means that it is gone.
         timeout = httpx.Timeout(60.0, connect=5.0)
-        try:
-            with self._http.stream("GET", path, params=given, headers=headers, timeout=timeout) as answer:
-                if answer.is_error:
-                    answer.read()
-                    raise _problem(answer.status_code, answer.text)
-                for message in EventSource(answer).iter_sse():
-                    document = _json(message.data)
-                    if message.event == "end":
+        for attempt in range(MOST_RETRIES + 1):
+            try:
+                with self._http.stream("GET", path, params=given, headers=headers, timeout=timeout) as answer:
+                    if answer.is_success:
+                        yield from _messages(answer)
                         return
-                    if message.event == "error":
-                        raise ProblemError(int(document.get("status", 500)), document)
-                    yield StreamEvent(message.event, document, message.id)
-        except (httpx.TransportError, SSEError) as error:
-            raise unreachable(self.url, error) from None
+                    answer.read()
+            except (httpx.TransportError, SSEError) as error:
+                raise unreachable(self.url, error) from None
+            wait_s = _told_to_wait_s(answer)
+            if wait_s is None or attempt == MOST_RETRIES:
+                raise _problem(answer.status_code, answer.text)
+            self._sleep(wait_s)
+
+
+def _messages(answer: httpx.Response) -> Iterator[StreamEvent]:
+    for message in EventSource(answer).iter_sse():
+        document = _json(message.data)
+        if message.event == "end":
+            return
+        if message.event == "error":
+            raise ProblemError(int(document.get("status", 500)), document)
+        yield StreamEvent(message.event, document, message.id)
 
 
 def segment(text: str) -> str:

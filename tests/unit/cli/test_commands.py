@@ -396,3 +396,13 @@ class TestPatience:
             api.get("/v1/jobs")
         assert (len(waited), refusal.value.exit_code) == (times, Exit.FAILED)
         assert "Nothing was done" in refusal.value.hint
+
+    def test_a_stream_that_may_not_be_opened_yet_is_opened_when_it_may(self, server: FakeServer) -> None:
+        def sleep(seconds: float) -> None:
+            assert seconds == 5.0
+            server.answer("GET", "/v1/events", "id: 1\nevent: tick\ndata: {}\n\nevent: end\ndata: {}\n\n")
+
+        server.refuse("GET", "/v1/events", 429, code="too_many_requests")
+        server.retry_after = "5"
+        with Api(server.url, "bace_t", sleep=sleep) as api:
+            assert [message.kind for message in api.stream("/v1/events")] == ["tick"]
