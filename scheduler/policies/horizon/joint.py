@@ -36,9 +36,9 @@ def chosen_jointly(board: Board, known: Board, slowest_s: float) -> Board | None
     kept; with more jobs than `joint_jobs`; where everybody gets what suits it best anyway; and where the solver proves
     nothing within its limit.
     """
-    waiting = shortest_first(board)
-    if not _is_free_to_choose(board, waiting):
+    if not may_choose_jointly(board):
         return None
+    waiting = shortest_first(board)
     offered = {work.job_id: _modes(work, board, known) for work in waiting}
     if not all(offered.values()):
         return None
@@ -51,17 +51,17 @@ def chosen_jointly(board: Board, known: Board, slowest_s: float) -> Board | None
     return None if plan is None else _begun(board, plan, waiting)
 
 
-def _is_free_to_choose(board: Board, waiting: Sequence[Work]) -> bool:
+def may_choose_jointly(board: Board) -> bool:
     """Whether only scores decide, and what is decided stays so."""
     works = board.works.values()
+    waiting = {work.spec.priority for job_id, work in board.works.items() if job_id not in board.seats}
     return (
         2 <= len(works) <= board.config.joint_jobs
-        and bool(waiting)
+        and len(waiting) == 1
         and board.kept is None
         and board.config.stages is not StageChoice.MOST
         and not board.shares
         and not any(work.movable or work.limits is not UNLIMITED for work in works)
-        and len({work.spec.priority for work in waiting}) == 1
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.joint import chosen_jointly
+from scheduler.policies.horizon.joint import chosen_jointly, may_choose_jointly
 from scheduler.policies.horizon.rollout import Outcome, play
 from scheduler.policies.horizon.scoring import keeps_limits
 from scheduler.policies.horizon.ways import Way, bace_way, cheap_ways, ways
@@ -38,16 +38,23 @@ class Tried:
 def best_way(board: Board, weight_jct: float) -> Board:
     """The board after the first step of the best way; or, where the choice can be made for all jobs together, of the
     best plan that takes no more completion time than BACE-Pipe's decisions, or than that way if it does."""
-    reference = _tried(bace_way(board.config, board.weights), board)
-    best = _best_of(board, reference, weight_jct)
-    together = chosen_jointly(board, best.first, max(reference.played.jct_s, best.played.jct_s))
-    return best.first if together is None else together
+    begun = [_begun(way, board) for way in _all_ways(board)]
+    together = may_choose_jointly(board)
+    if not together and all(_is_alike(each.board, begun[0].board) for each in begun[1:]):
+        return begun[0].back_on(board)
+    tried = [_tried(each, board) for each in begun]
+    best = _best_of(board, tried, weight_jct)
+    if together:
+        chosen = chosen_jointly(board, best.first, max(tried[0].played.jct_s, best.played.jct_s))
+        return best.first if chosen is None else chosen
+    return best.first
 
 
 def cheapest_way(board: Board, within: float) -> Board:
     """The board after the first step of the cheapest way whose completion times are at most this part above those of
     the fastest."""
-    tried = _keeping_limits([_tried(way, board) for way in cheap_ways(board.config, board.weights)])
+    every = cheap_ways(board.config, board.weights)
+    tried = _keeping_limits([_tried(_begun(way, board), board) for way in every])
     most_s = (1 + within) * min(each.played.jct_s for each in tried)
     fast = [each for each in tried if each.played.jct_s <= most_s]
     return min(fast, key=lambda each: each.played.bill_usd).first
@@ -55,16 +62,16 @@ def cheapest_way(board: Board, within: float) -> Board:
 
 def as_bace_s(board: Board) -> float:
     """The completion times, in sum, that BACE-Pipe's decisions come to."""
-    return _tried(bace_way(board.config, board.weights), board).played.jct_s
+    return _tried(_begun(bace_way(board.config, board.weights), board), board).played.jct_s
 
 
-def _best_of(board: Board, reference: Tried, weight_jct: float) -> Tried:
-    """The way that loses least of those that are no slower than BACE-Pipe, and break no limit that another keeps. What
-    comes later in the portfolio must be better by a hair, or jobs would move to and fro."""
-    config = board.config
+def _best_of(board: Board, tried: list[Tried], weight_jct: float) -> Tried:
+    """The way that loses least of those that are no slower than BACE-Pipe, the first of them, and break no limit that
+    another keeps. What comes later in the portfolio must be better by a hair, or jobs would move to and fro."""
+    config, reference = board.config, tried[0]
     hurry, most_s = _hurry(board), _slower_by(weight_jct) * reference.played.jct_s
     best, best_loss = None, math.inf
-    tried = _keeping_limits([reference, *_all_tried(board)])
+    tried = _keeping_limits(tried)
     for each in tried:
         loss = loss_of(each.played, reference.played, weight_jct, config, hurry)
         if each.played.jct_s <= most_s and loss < best_loss - config.rollout_hair:
@@ -111,29 +118,56 @@ def _slower_by(weight_jct: float) -> float:
     return 0.5 / weight_jct if weight_jct > 0 else math.inf
 
 
-def _all_tried(board: Board) -> Iterator[Tried]:
-    """Every way but BACE-Pipe; the main way without new chains as well.
+def _all_ways(board: Board) -> Iterator[Way]:
+    """BACE-Pipe, then all others; the main way without new chains as well.
 
     A chain over thin links is slow for as long as its job runs; a job in one region may have to wait for it. Which is
     worth more depends on who ends when, and on who else could take what a chain would hold: a rollout tells.
     """
-    for number, way in enumerate(ways(board.config, board.weights)):
-        yield _tried(way, board)
-        if number == 0 and board.config.stays_apart:
-            yield _tried(replace(way, apart=True), board)
+    config, weights = board.config, board.weights
+    yield bace_way(config, weights)
+    for number, way in enumerate(ways(config, weights)):
+        yield way
+        if number == 0 and config.stays_apart:
+            yield replace(way, apart=True)
 
 
-def _tried(way: Way, board: Board) -> Tried:
-    first = board.clone()
-    first.config, first.weights = way.config, way.weights
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A way of deciding, and the board after its first step, as that way sees it."""
+
+    way: Way
+    board: Board
+
+    def back_on(self, before: Board) -> Board:
+        """The same as whoever chooses between ways sees it."""
+        board = self.board
+        board.config, board.weights = before.config, before.weights
+        if self.way.apart:
+            for job_id, work in board.works.items():
+                board.works[job_id] = replace(work, demand=before.works[job_id].demand)
+        return board
+
+
+def _begun(way: Way, before: Board) -> _Begun:
+    board = before.clone()
+    board.config, board.weights = way.config, way.weights
     if way.apart:
-        _keep_apart(first)
-    way.first(first)
-    played = play(first.clone(), way.later, board.config.rollout_events)
-    first.config, first.weights = board.config, board.weights
-    if way.apart:
-        for job_id, work in first.works.items():
-            first.works[job_id] = replace(work, demand=board.works[job_id].demand)
+        _keep_apart(board)
+    way.first(board)
+    return _Begun(way, board)
+
+
+def _is_alike(one: Board, other: Board) -> bool:
+    """Whether all jobs stand, or wait, alike."""
+    return one.seats.keys() == other.seats.keys() and all(
+        seat.placement == other.seats[job_id].placement for job_id, seat in one.seats.items()
+    )
+
+
+def _tried(begun: _Begun, before: Board) -> Tried:
+    played = play(begun.board.clone(), begun.way.later, before.config.rollout_events)
+    first = begun.back_on(before)
     broken = sum(not keeps_limits(first.works[job_id], seat, first) for job_id, seat in first.seats.items())
     return Tried(played, first, broken)
 
