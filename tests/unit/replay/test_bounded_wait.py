@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.policies import PolicyConfig
+from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.replay.engine import replay
 from scheduler.replay.records import JobRow, ReplayResult
 from scheduler.replay.workload import jobs_of
@@ -57,3 +58,14 @@ def test_under_easy_the_gang_waits_no_longer_than_those_that_ran_when_it_came(
 def test_under_fifo_that_skips_it_waits_for_the_end_of_the_stream(tmp_path: Path) -> None:
     gang = next(row for row in played(tmp_path, "fifo", "none").jobs if row.job_id == "gang")
     assert wait_s(gang) > SMALL_JOBS * EVERY_S
+
+
+def test_under_horizon_it_starts_once_it_has_waited_some_times_as_long_as_it_runs(tmp_path: Path) -> None:
+    result = played(tmp_path, "horizon", "none")
+    gang = next(row for row in result.jobs if row.job_id == "gang")
+    (ran,) = (row.end_s - row.start_s for row in result.allocations if row.job_id == "gang")
+    longest_s = max(row.end_s - row.start_s for row in result.allocations if row.job_id != "gang")
+    config = HorizonConfig()
+    patience_s = max(config.patience_s, config.patience_runs * ran)
+    assert wait_s(gang) <= (config.drains_after + 1) * patience_s + longest_s
+    assert wait_s(gang) < SMALL_JOBS * EVERY_S
