@@ -87,6 +87,10 @@ class Settings(BaseSettings):
     """It is asked at least so often while jobs run that it may change, whether anything has happened or not."""
     promise_max_age_s: Positive = 600.0
     """A promised place that is not free after so long is taken back."""
+    restart_fixed_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """What the planner takes a restart to last beside the state: processes start, groups form, caches warm up."""
+    storage_gbps_per_gpu: Positive = 1.0
+    """At what rate the planner takes a GPU to write and to read its part of a job's state."""
     tick_s: Positive = 1.0
     """Of the liveness and reconciling loops."""
     bill_interval_s: Positive = 15.0

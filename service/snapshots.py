@@ -49,9 +49,11 @@ class _Ground:
 class SnapshotReader:
     """Reads snapshots; keeps what never changes: parsed specs of jobs, and what ended allocations have cost."""
 
-    def __init__(self, region_cooldown_s: float = 0.0) -> None:
-        """A job that a node failed does not go back to that region for so long."""
+    def __init__(self, region_cooldown_s: float = 0.0, restart: RestartCosts | None = None) -> None:
+        """A job that a node failed does not go back to that region for so long; `restart` is what stopping and
+        starting again takes here."""
         self._region_cooldown_s = region_cooldown_s
+        self._restart = restart or RestartCosts()
         self._specs: dict[str, JobSpec] = {}
         self._spent_usd: dict[str, float] = {}
 
@@ -76,9 +78,8 @@ class SnapshotReader:
         grounds = _grounds(unfinished, live, nodes, held)
         running = tuple(
             replace(
-                _running(
-                    job, specs[job.job_id], live[job.job_id], grounds[job.job_id], past.get(job.job_id), now_s
-                ),
+                _running(job, specs[job.job_id], live[job.job_id], grounds[job.job_id], past.get(job.job_id)),
+                ready_s=self._ready_s(live[job.job_id], now_s),
                 generation_usd=present_usd.get(live[job.job_id].allocation_id, 0.0),
                 avoid_regions=cools.get(job.job_id, frozenset()),
             )
@@ -86,7 +87,8 @@ class SnapshotReader:
             if job.job_id in live
         )
         by_id = {job.job_id: job for job in unfinished}
-        there_is = cluster_of(session, nodes, held, [job.allocation.placement for job in running], now_s)
+        placed = [job.allocation.placement for job in running]
+        there_is = replace(cluster_of(session, nodes, held, placed, now_s), restart=self._restart)
         return Snapshot(
             version=leader.get(session).snapshot_version,
             now_s=now_s,
@@ -111,6 +113,12 @@ class SnapshotReader:
             shares=access.shares(session),
             quotas=quotas_of(session, now_s),
         )
+
+    def _ready_s(self, allocation: AllocationRecord, now_s: float) -> float:
+        """When all stages were up. Until they are it lies ahead: a job that has not come so far has nothing to save."""
+        if allocation.running_at_s is not None:
+            return allocation.running_at_s
+        return max(allocation.created_at_s + self._restart.fixed_s, math.nextafter(now_s, math.inf))
 
     def _past(self, session: Session, ended: Sequence[AllocationRecord]) -> dict[str, _Past]:
         """By job, for those that have run before."""
@@ -179,7 +187,6 @@ def _running(
     allocation: AllocationRecord,
     ground: _Ground,
     past: _Past | None,
-    now_s: float,
 ) -> RunningJob:
     stopping = job.state == JobState.STOPPING
     if ground.is_leaving_capacity:
@@ -197,7 +204,6 @@ def _running(
             start_s=allocation.created_at_s,
         ),
         remaining_steps=max(1, job.declared_steps - job.reported_steps),
-        ready_s=_ready_s(allocation, now_s),
         transfers=placements.transfers_from_documents(
             allocation.transfers if allocation.running_at_s is None else ()
         ),
@@ -205,13 +211,6 @@ def _running(
         spent_usd=past.spent_usd if past else 0.0,
         brought=past.brought if past else frozenset(),
     )
-
-
-def _ready_s(allocation: AllocationRecord, now_s: float) -> float:
-    """When all stages were up. Until they are it lies ahead: a job that has not come so far has nothing to save."""
-    if allocation.running_at_s is not None:
-        return allocation.running_at_s
-    return max(allocation.created_at_s + RestartCosts().fixed_s, math.nextafter(now_s, math.inf))
 
 
 def _kept_within(spec: JobSpec, regions: frozenset[str]) -> JobSpec:

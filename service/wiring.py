@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from sqlalchemy import Engine
 
+from scheduler.cluster import RestartCosts
+from scheduler.spec.links import BPS_PER_GBPS
 from service.adapters.clock import SystemClock
 from service.adapters.compute import ThreadCompute
 from service.adapters.database import ThreadPoolDb
@@ -48,7 +50,10 @@ def assemble(settings: Settings) -> Assembly:
         db=ThreadPoolDb(engine, bus, settings.db_threads),
         bus=bus,
         compute=ThreadCompute(),
-        snapshots=SnapshotReader(settings.region_cooldown_s),
+        snapshots=SnapshotReader(
+            settings.region_cooldown_s,
+            RestartCosts(settings.restart_fixed_s, settings.storage_gbps_per_gpu * BPS_PER_GBPS),
+        ),
     )
 
     async def beside() -> None:

@@ -114,3 +114,13 @@ def test_the_log_is_json_without_secrets(capsys: pytest.CaptureFixture[str]) -> 
     assert [line["event"] for line in lines] == ["told", "sent ***"]
     assert lines[0]["token_id"] == "t-1"
     assert not any(secret in json.dumps(lines) for secret in (token, "hunter2"))
+
+
+def test_what_a_restart_costs_here_is_what_is_planned_with(tmp_path: Path, engine: Engine) -> None:
+    assembly = assemble(Settings(home=tmp_path, restart_fixed_s=90.0, storage_gbps_per_gpu=2.5))
+    reader = assembly.services.snapshots
+    planned_on, _ = transact(engine, Mode.READ, lambda session: reader.load(session, 0.0))
+    assert planned_on.cluster.restart.fixed_s == 90.0
+    assert planned_on.cluster.restart.storage_bps_per_gpu == 2.5e9
+    assembly.close()
+    engine.dispose()
