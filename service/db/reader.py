@@ -44,7 +44,9 @@ class Reader(Generic[R]):
         if statement is None:
             statement = insert_of(dialect, self._table).on_conflict_do_nothing()
             self._insert_unless_there[dialect] = statement
-        return changed(session.execute(statement, self._values(record)))
+        # Of an INSERT, SQLAlchemy keeps the number of rows only where it is asked to (psycopg tells -1 otherwise).
+        counted = {"preserve_rowcount": True}
+        return changed(session.execute(statement, self._values(record), execution_options=counted))
 
     def select(self, *where: ColumnElement[bool]) -> Select[Any]:
         """The statement for the rows that satisfy all of `where`; refine it and hand it to `fetch`."""

@@ -40,5 +40,7 @@ NOTHING = Scope("")
 
 
 def changed(result: Any) -> bool:
-    """Whether a guarded UPDATE found its row as expected."""
+    """Whether a guarded statement found its row as expected. Raises TypeError where the driver does not tell."""
+    if result.rowcount < 0:
+        raise TypeError("the database does not tell how many rows were changed: ask for preserve_rowcount")
     return bool(result.rowcount)

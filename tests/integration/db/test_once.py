@@ -1,0 +1,37 @@
+"""What may be there once is there once, and whoever comes second is told so, on both databases."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from service.db.engine import Mode
+from service.db.group import transact_group
+from service.db.records import AccountRecord, IdempotencyRecord
+from service.db.repositories import access, accounts
+from service.db.transaction import transact
+
+
+def claim(session: Session) -> bool:
+    return access.remember_answer(session, IdempotencyRecord("nlp", "key", "print", "job-1", 1.0))
+
+
+def test_a_key_is_claimed_once(engine: Engine) -> None:
+    assert [transact(engine, Mode.WRITE, claim)[0] for _ in range(3)] == [True, False, False]
+
+
+def test_a_key_is_claimed_once_among_those_who_share_a_commit(engine: Engine) -> None:
+    assert [outcome.result for outcome in transact_group(engine, [claim] * 3)] == [True, False, False]
+
+
+def test_a_project_and_a_name_are_made_once(engine: Engine) -> None:
+    def project(session: Session) -> bool:
+        return access.ensure_project(session, "nlp", 1.0)
+
+    def account(session: Session) -> bool:
+        record = AccountRecord(f"account-{next(numbers)}", "*", "ada", "user", 1.0, None)
+        return accounts.add(session, record)
+
+    numbers = iter(range(10))
+    for work in (project, account):
+        assert [transact(engine, Mode.WRITE, work)[0] for _ in range(2)] == [True, False]
