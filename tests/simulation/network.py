@@ -90,9 +90,9 @@ class Network:
             self._routes.pop(source, None)
             raise httpx.ConnectError(f"{replica.name} is down", request=request)
         serving = loop.create_task(replica.answer(request))
+        serving.add_done_callback(_look_at_its_end)
         done, _ = await asyncio.wait({serving}, timeout=give_up_s - loop.time() - back_s)
         if not done:
-            serving.add_done_callback(_heard_by_nobody)
             self._routes.pop(source, None)
             await asyncio.sleep(back_s)
             raise httpx.ReadTimeout(f"{replica.name} does not answer", request=request)
@@ -148,7 +148,7 @@ class Network:
         return odds > 0.0 and dice.random() < odds
 
 
-def _heard_by_nobody(serving: asyncio.Task[httpx.Response]) -> None:
-    """The answer, or the end, of a request whose caller has gone."""
+def _look_at_its_end(serving: asyncio.Task[httpx.Response]) -> None:
+    """Also where nobody waits for it any more: its caller may have given up, or died."""
     if not serving.cancelled():
         serving.exception()

@@ -11,7 +11,7 @@ from tests.simulation import corpus
 from tests.simulation.__main__ import main
 from tests.simulation.run import Outcome, Plan, run
 
-BUDGET_S = 25.0
+BUDGET_S = 15.0
 """Of wall time, for fresh seeds."""
 FIRST_SEED = 1
 MOST_SEEDS = 30

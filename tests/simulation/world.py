@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ class World:
         self.faults = faults
         self.dice = Dice(seed)
         self.trace = Trace(self.loop, lines=[] if keep_lines else None)
+        self.loop.set_exception_handler(self._callback_failed)
         self.settings = _settings(size, policy)
         self.regions = tuple(f"region-{number}" for number in range(size.regions))
         self.running = Running(self.trace)
@@ -140,7 +142,7 @@ class World:
         self.feed = PriceFeed(feed, self.regions, 30.0, self.trace, self.dice.of("prices"))
         self.reader = root
         self.client_names = ["operator", "feed", *users]
-        every_s = 2 * 240.0 / len(self.hosts)
+        every_s = max(6.0, 240.0 / len(self.hosts))
         # A policy that acts at random never says that a job cannot run, and does not ask where it may.
         is_random = self.settings.policy == "restless"
         kinds = KINDS if is_random else (*KINDS, HUGE)
@@ -290,6 +292,11 @@ class World:
         task.add_done_callback(self._ended)
         self._background.append(task)
         return task
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        where = "".join(traceback.format_exception(error)[-3:]) if error is not None else ""
+        self.trace.violation("the simulation itself holds", f"{context['message']}: {error!r} {where}")
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
