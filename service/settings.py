@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     counted."""
     max_streams_per_token: Annotated[int, Field(ge=1, le=100_000)] = 64
     db_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Reads of the database at a time; writes share one thread and its commits."""
 
     token_lifetime_s: Positive = 90 * 86_400.0
     """Of a user's token for which nothing else was asked."""

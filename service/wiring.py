@@ -41,8 +41,8 @@ class Assembly:
 def assemble(settings: Settings) -> Assembly:
     """Everything, from the settings alone. The database is not touched yet."""
     bus = RedisBus(settings.redis_url) if settings.redis_url else LocalBus()
-    # One connection for each thread that reads and each that writes.
-    engine = make_engine(settings.database, connections=2 * settings.db_threads)
+    # One connection for each thread that reads, and one for that which writes.
+    engine = make_engine(settings.database, connections=settings.db_threads + 1)
     services = Services(
         settings=settings,
         clock=SystemClock(),

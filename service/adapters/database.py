@@ -39,17 +39,17 @@ class _Waiting:
 class ThreadPoolDb:
     """Reads side by side; writes in groups: whatever has come in while a commit was under way shares the next one.
 
-    On SQLite one group at a time (it has one writer at a time anyway: a queue in front of a single thread is faster
-    than threads that poll for its lock), on PostgreSQL a few side by side. Nobody waits for a group to fill. After a
-    commit that wrote events, the followers of events are woken.
+    One group at a time. SQLite has one writer anyway, and on PostgreSQL writers take turns at the event log until they
+    have committed: a second group would wait for the first with what it has read growing old, and be run again. Nobody
+    waits for a group to fill. After a commit that wrote events, the followers of events are woken.
     """
 
     def __init__(self, engine: Engine, bus: Bus, threads: int = 4) -> None:
         self._engine = engine
         self._bus = bus
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="db-read")
-        self._idle_writers = 1 if engine.dialect.name == "sqlite" else threads
-        self._writers = ThreadPoolExecutor(self._idle_writers, thread_name_prefix="db-write")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="db-write")
+        self._is_writing = False
         self._waiting: deque[_Waiting] = deque()
 
     async def run(self, work: Callable[[Session], T]) -> T:
@@ -70,18 +70,18 @@ class ThreadPoolDb:
         return result
 
     def _begin_group(self) -> None:
-        """Hands the next group to a writer, if one is idle and anybody waits."""
-        if not (self._idle_writers and self._waiting):
+        """Hands the next group to the writer, if it is idle and anybody waits."""
+        if self._is_writing or not self._waiting:
             return
-        self._idle_writers -= 1
+        self._is_writing = True
         group = [self._waiting.popleft() for _ in range(min(GROUP_UNITS, len(self._waiting)))]
         done = asyncio.get_running_loop().run_in_executor(
-            self._writers, transact_group, self._engine, [each.unit for each in group]
+            self._writer, transact_group, self._engine, [each.unit for each in group]
         )
         done.add_done_callback(partial(self._end_group, group))
 
     def _end_group(self, group: Sequence[_Waiting], done: asyncio.Future[list[Outcome]]) -> None:
-        self._idle_writers += 1
+        self._is_writing = False
         self._begin_group()
         failed = None if done.cancelled() else done.exception()
         for position, each in enumerate(group):
@@ -101,7 +101,7 @@ class ThreadPoolDb:
 
     def close(self) -> None:
         """Waits for what runs, then closes the connections."""
-        self._writers.shutdown()
+        self._writer.shutdown()
         self._readers.shutdown()
         self._engine.dispose()
 
