@@ -45,7 +45,7 @@ SEEDS ?= 1:40
 SIM_SECONDS ?= 300
 AGENTS ?= 20
 simulate: venv
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --seconds $(SIM_SECONDS) --agents $(AGENTS) $(ARGS)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --seconds $(SIM_SECONDS) --agents $(AGENTS) $(ARGS)
 
 format: venv
 	$(BIN)/ruff check --fix .
