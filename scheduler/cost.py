@@ -45,8 +45,7 @@ def segment_powers_w(
     powers, first = [], 0
     for segment in placement.segments:
         gpu, last = gpu_types[segment.gpu_type], first + segment.stages
-        total = math.fsum(power_w(gpu, fraction) for fraction in busy_fraction[first:last])
-        powers.append(total / segment.stages)
+        powers.append(power_w(gpu, math.fsum(busy_fraction[first:last]) / segment.stages))
         first = last
     return tuple(powers)
 

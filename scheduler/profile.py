@@ -147,6 +147,12 @@ def split_layers(model: ModelShape, stages: int) -> tuple[int, ...]:
     return (least,) * (stages - larger) + (least + 1,) * larger
 
 
+def layers_before(model: ModelShape, stages: int, stage: int) -> int:
+    """Layers of the first so many of that many stages: the sum of `split_layers` up to there."""
+    least, larger = divmod(model.layers, stages)
+    return least * stage + max(0, stage - (stages - larger))
+
+
 def stage_profiles(spec: JobSpec, gpus: Sequence[GpuType]) -> tuple[StageProfile, ...]:
     """The stages of a job in pipeline order; `gpus[i]` is the GPU type under stage i, and there are K of them.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Final
 
 from scheduler.cluster import Cluster
@@ -17,7 +16,7 @@ from scheduler.job import JobSpec
 from scheduler.network import Residual
 from scheduler.parameters import parameter_count
 from scheduler.placement import Placement, Transfer
-from scheduler.profile import BYTES_PER_PARAMETER, split_layers
+from scheduler.profile import BYTES_PER_PARAMETER, layers_before, split_layers
 from scheduler.snapshot import RunningJob, StateSpan
 
 LEAST_PART: Final = 50
@@ -74,12 +73,17 @@ def restart_s(
 
 def state_of(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
     """Where the state of a job lies that stopped on a placement, in layer order."""
-    layers = iter(split_layers(spec.model, placement.stages))
-    held = [(each.region, sum(next(layers) for _ in range(each.stages))) for each in placement.segments]
-    return tuple(
-        StateSpan(region, sum(count for _, count in group))
-        for region, group in groupby(held, key=lambda each: each[0])
-    )
+    spans: list[StateSpan] = []
+    stage = before = 0
+    for segment in placement.segments:
+        stage += segment.stages
+        until = layers_before(spec.model, placement.stages, stage)
+        held = until - before
+        if spans and spans[-1].region == segment.region:
+            held += spans.pop().layers
+        spans.append(StateSpan(segment.region, held))
+        before = until
+    return tuple(spans)
 
 
 def travelling_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from scheduler.profile import (
     in_flight_limit,
     k_min,
     layer_activation_bytes,
+    layers_before,
     pace_s,
     split_layers,
     stage_profiles,
@@ -30,7 +32,10 @@ H100 = presets.gpu("h100")
 @given(st.integers(1, 130), st.data())
 def test_layers_are_whole_and_differ_by_one_at_most(layers, data):
     stages = data.draw(st.integers(1, layers))
-    split = split_layers(replace(presets.model("gpt-tiny"), layers=layers), stages)
+    model = replace(presets.model("gpt-tiny"), layers=layers)
+    split = split_layers(model, stages)
+    before = [layers_before(model, stages, stage) for stage in range(stages + 1)]
+    assert before == [0, *accumulate(split)]
     assert len(split) == stages
     assert sum(split) == layers
     assert set(split) <= {layers // stages, -(-layers // stages)}
