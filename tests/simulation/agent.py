@@ -31,7 +31,6 @@ URL = "http://bace.simulated"
 WORTH_COUNTING = {
     "adopted a worker": "a restarted agent adopted a running worker",
     "the journal cannot be written": "an agent met a full disk and went on",
-    "joining again": "an agent had to join again",
 }
 
 

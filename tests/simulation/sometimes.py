@@ -25,7 +25,6 @@ SOMETIMES = (
     "a worker was killed after its grace",
     "an agent died between its intent to start a stage and the start",
     "an agent died right after it had started a stage",
-    "an agent had to join again",
     "an agent met a full disk and went on",
     "another replica took the lead",
     "reports that came twice were stored once",
