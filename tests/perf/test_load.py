@@ -25,6 +25,11 @@ CLIENTS = 48
 AGENTS = 96
 RUNNING = 48
 SUBMITS_PER_S, HEARTBEATS_PER_S = 500.0, 1500.0
+"""What a core of its own is to do on SQLite."""
+SHARED = 0.5
+"""On a machine whose caches and threads others use too, as much of that is asked for."""
+LEAST_PART = {"sqlite": 0.25, "postgresql": 0.05}
+"""Of what a bare insert gets: a submission is authenticated, parsed, audited, and stored with its history."""
 BODY = json.dumps(job_document()).encode()
 
 
@@ -82,8 +87,10 @@ async def test_durable_submits(
     figures = await measure(server, connections, call, SECONDS, 201)
     bare = await _bare(tmp_path, database)
     part = figures.per_cpu_s / bare.per_cpu_s
-    print(f"\nsubmits, {database[:10] or 'sqlite'}: {figures}\nbare insert: {bare}; ratio {part:.2f}")
-    assert figures.calls > 0
+    where = database.partition("+")[0] or "sqlite"
+    print(f"\nsubmits, {where}: {figures}\nbare insert: {bare}; ratio {part:.2f}")
+    assert part >= LEAST_PART[where]
+    assert where != "sqlite" or figures.per_cpu_s >= SHARED * SUBMITS_PER_S
 
 
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with-a-step"])
@@ -104,8 +111,8 @@ async def test_heartbeats(server: ServerProcess, admin: httpx.AsyncClient, datab
 
     figures = await measure(server, connections, call, SECONDS, 200)
     kind = "half with a step" if news else "half with a process that runs"
-    print(f"\nheartbeats, {database[:10] or 'sqlite'}, {kind}: {figures}")
-    assert figures.calls > 0
+    print(f"\nheartbeats, {database.partition('+')[0] or 'sqlite'}, {kind}: {figures}")
+    assert database or news or figures.per_cpu_s >= SHARED * HEARTBEATS_PER_S
 
 
 async def _running(admin: httpx.AsyncClient, connections: list[Connection]) -> dict[str, str]:
