@@ -20,6 +20,7 @@ CAUGHT_LAST_BY = {
 """Where it is quicker to begin; any seed may do once the code has changed."""
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str) -> None:
     first = CAUGHT_LAST_BY.get(name, 1)
