@@ -172,7 +172,7 @@ class Agent:
             if not self._joined:
                 self._join()
             reply, more = self._heartbeat()
-            self._obey(reply)
+            more = self._obey(reply) or more
         except UnknownAgentError as error:
             self._joined = self._in_phase = False
             self._log.warning("joining again", detail=str(error))
@@ -273,14 +273,17 @@ class Agent:
             self._joined = False
             self._client.show(self._credentials.token)
 
-    def _obey(self, reply: HeartbeatReply) -> None:
+    def _obey(self, reply: HeartbeatReply) -> bool:
+        """True if starts are left to do. They come again with the next answer: many that are slow must not use up the
+        lease of all the workers here."""
         # An answer that took longer than the lease gives no right to anything.
-        valid = self._lease.valid(self._clock.boot_s())
+        now_s = self._clock.boot_s()
+        valid = self._lease.valid(now_s)
         self._lease_told = not valid
         actions = reconcile(
             reply.desired, self._state.processes, self._state.tombstones, self._slots, lease_valid=valid
         )
-        self._table.carry_out(actions)
+        return self._table.carry_out(actions, now_s + self._interval_s)
 
     def _check_lease(self) -> None:
         if self._lease.valid(self._clock.boot_s()):

@@ -6,6 +6,7 @@ the table is the same, and the processes in it are adopted by simply being looke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
@@ -76,16 +77,24 @@ class ProcessTable:
         """Those that have not ended."""
         return [process for process in self._state.processes.values() if not process.ended]
 
-    def carry_out(self, actions: Iterable[Action]) -> None:
-        """Does what `reconcile` decided, each start journaled before its deed."""
+    def carry_out(self, actions: Iterable[Action], start_until_s: float = math.inf) -> bool:
+        """Does what `reconcile` decided, each start journaled before its deed. True if starts are left to do.
+
+        One start is always done; those that would begin after `start_until_s` (clock since boot) are left.
+        """
+        started = False
         for action in actions:
             match action:
                 case Stop(key, cause):
                     self.stop(key, cause)
                 case Refuse(process, detail):
                     self._refuse(process, REFUSED, detail)
+                case Start() if started and self._clock.boot_s() >= start_until_s:
+                    return True
                 case Start(process):
                     self._start(process)
+                    started = True
+        return False
 
     def stop(self, key: str, cause: str) -> None:
         """Asks a process to stop; the supervisor sees to the grace."""

@@ -62,6 +62,7 @@ class FakeLauncher:
 
     def __init__(self, work_dir: WorkDir) -> None:
         self.work_dir = work_dir
+        self.takes_to_start: Callable[[], None] = lambda: None
         self.starts: list[str] = []
         self.running: dict[str, Launch] = {}
         self.ends: dict[str, Ended] = {}
@@ -71,6 +72,7 @@ class FakeLauncher:
         self.starts.append(launch.key)
         self.running[launch.key] = launch
         self.work_dir.process(launch.key).make()
+        self.takes_to_start()
 
     def ended(self, key: str) -> Ended | None:
         if key in self.running:
@@ -288,6 +290,17 @@ def test_the_lease_counts_from_the_sending_and_a_late_answer_starts_nothing(worl
     world.server.takes_s = 0.0
     world.pass_time(4.0)
     assert world.launcher.starts == ["a/0"]
+
+
+def test_starts_that_are_slow_do_not_use_up_the_lease(world: World) -> None:
+    def start_slowly() -> None:
+        world.clock.now_s += 0.6 * LEASE_S
+
+    world.launcher.takes_to_start = start_slowly
+    world.server.desired = [stage("a/0"), stage("a/1", gpu_indices=[1])]
+    world.pass_time(3.0 * LEASE_S)
+    assert set(world.launcher.running) == {"a/0", "a/1"}
+    assert "the lease has run out: stopping all workers" not in world.log.events
 
 
 def test_a_lease_that_has_run_out_stops_the_workers_and_is_reported(world: World) -> None:
