@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo up test check bench study simulate format clean
+.PHONY: venv demo up test check bench study simulate chaos format clean
 
 venv: $(VENV)/.installed
 
@@ -46,6 +46,13 @@ SIM_SECONDS ?= 300
 AGENTS ?= 20
 simulate: venv
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --seconds $(SIM_SECONDS) --agents $(AGENTS) $(ARGS)
+
+# Real servers, agents and workers, killed, paused, cut off and out of disk; a table and a line of JSON. 1 if a rule was broken.
+MINUTES ?= 30
+DATABASE ?= sqlite
+SEED ?= 1
+chaos: venv
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --database $(DATABASE) --seed $(SEED) $(ARGS)
 
 format: venv
 	$(BIN)/ruff check --fix .
