@@ -66,13 +66,14 @@ def plan_of(
     weight_rule: WeightRule = WeightRule.FLUSH,
     binding: Binding = Binding.STRICT,
 ) -> Plan:
-    """The plan that runs an order of computations.
+    """The plan that runs an order. One that has messages keeps them; one that has none gets them.
 
     Raises InvalidValueError for an order that is not complete, CyclicPlanError for one that would wait forever and
     OutOfMemoryError for one that a stage cannot hold.
     """
     require_complete(pipeline, order)
-    actions = with_messages(pipeline, order)
+    bare = all(action.op.computes for actions in order for action in actions)
+    actions = with_messages(pipeline, order) if bare else order
     plan = Plan(pipeline, actions, peaks_in_flight(pipeline, order), weight_rule, binding)
     check(plan)
     return plan
