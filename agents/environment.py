@@ -16,6 +16,7 @@ from pathlib import Path
 
 from agents.errors import RefusedError
 from agents.protocol import StageProcess, why_refused
+from agents.remains import WORK_FOLDER
 from agents.workdir import ProcessFolder
 
 PYTHON = "{python}"
@@ -121,7 +122,7 @@ def _place(process: StageProcess, devices: Devices, folder: ProcessFolder) -> di
     """What the agent itself says to the worker, over anything that came from elsewhere."""
     place = {
         "BACE_REPORT": str(folder.report_file),
-        "BACE_WORK_DIR": str(folder.work),
+        WORK_FOLDER: str(folder.work),
         "HOME": str(folder.work),
         "TMPDIR": str(folder.tmp),
         "PWD": str(folder.work),

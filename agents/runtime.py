@@ -25,6 +25,7 @@ from agents.environment import Execution
 from agents.errors import RefusedError
 from agents.lease import boot_id
 from agents.protocol import ProcessState, StopProtocol
+from agents.remains import kill_remains
 from agents.supervisor import process_start
 from agents.workdir import ProcessFolder, WorkDir
 
@@ -128,6 +129,8 @@ class LocalLauncher:
                 ProcessState.FAILED_TO_START, cause=NEVER_STARTED, detail="the agent ended before the start"
             )
         _kill_orphan(folder.read("running.json"))
+        if kill_remains(folder.work):
+            return None  # looked at again, until nothing of it is left
         return Ended(
             ProcessState.EXITED,
             cause=SUPERVISOR_LOST,

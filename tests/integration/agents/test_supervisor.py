@@ -166,6 +166,31 @@ def test_the_worker_dies_with_its_supervisor(launcher: LocalLauncher, work_dir: 
     assert (ended.state, ended.cause) == (ProcessState.EXITED, "supervisor-lost")
 
 
+def test_what_the_worker_of_a_killed_supervisor_leaves_behind_is_killed_before_its_end_is_told(
+    launcher: LocalLauncher, work_dir: WorkDir
+) -> None:
+    script = (
+        "import subprocess, sys, time\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
+        "child = subprocess.Popen(sleeper)\n"
+        "escaped = subprocess.Popen(sleeper, start_new_session=True)\n"
+        "open('pids.new', 'w').write(f'{child.pid} {escaped.pid}')\n"
+        "__import__('os').rename('pids.new', 'pids')\n"
+        "time.sleep(60)\n"
+    )
+    work = folder_of(work_dir).work
+    environment = {"PATH": os.defpath, "BACE_WORK_DIR": str(work)}
+    execution = Execution((sys.executable, "-c", script), environment, ())
+    stop = StopProtocol(signal="TERM", grace_s=2.0)
+    launcher.start(Launch(KEY, execution, stop, memory_bytes=None))
+    wait_until((work / "pids").exists, "the worker's children")
+    pids = [int(pid) for pid in (work / "pids").read_text().split()]
+    os.kill(running_in(work_dir.path)[0]["supervisor_pid"], signal.SIGKILL)
+    assert end_of(launcher).cause == "supervisor-lost"
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
+
+
 def test_a_reused_pid_is_never_signalled(launcher: LocalLauncher, work_dir: WorkDir) -> None:
     """A running file that names a living process which is not the worker: same pid, another start."""
     innocent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
