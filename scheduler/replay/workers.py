@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -120,6 +122,7 @@ def _receive(connection: Connection) -> _Message[Any] | None:
 def _serve(prepare: Callable[[], Work[Task, News, Result]], connection: Connection) -> None:
     """Body of a process: tasks come in, messages go out; ends when the parent hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     work = prepare()
 
     def tell(news: News) -> None:
@@ -131,3 +134,11 @@ def _serve(prepare: Callable[[], Work[Task, News, Result]], connection: Connecti
         except EOFError:
             return
         connection.send(_Message(work(task, tell), done=True))
+
+
+def _end_with_parent() -> None:
+    """Ends this process once its parent is gone, in the middle of a task as well: nobody waits for it any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 - `_serve` is run by a process that was started for it
+    wait([parent.sentinel])
+    os._exit(1)

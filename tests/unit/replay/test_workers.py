@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from scheduler.replay.errors import ReplayError
@@ -76,3 +82,40 @@ def test_an_error_or_a_closed_iterator_leaves_no_process() -> None:
 
 def test_nothing_to_do_starts_nothing() -> None:
     assert list(spread_over_processes(partial(_prepare, 1), [], 2, lambda task, news: None, _refuse)) == []
+
+
+def _prepare_endless(file: Path) -> Callable[[int, Callable[[str], None]], int]:
+    def work(task: int, tell: Callable[[str], None]) -> int:
+        file.write_text(str(os.getpid()))
+        time.sleep(600.0)
+        return task
+
+    return work
+
+
+def _spread_endless(file: Path) -> None:
+    list(spread_over_processes(partial(_prepare_endless, file), [0], 1, lambda task, news: None, _as_code))
+
+
+def test_in_the_middle_of_a_task_a_process_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    command = "import sys, pathlib; from tests.unit.replay.test_workers import _spread_endless as spread; "
+    command += "spread(pathlib.Path(sys.argv[1]))"
+    parent = subprocess.Popen([sys.executable, "-c", command, str(file)])
+    try:
+        pid = int(_until(lambda: file.exists() and file.read_text()))
+        assert psutil.pid_exists(pid)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert _until(lambda: not psutil.pid_exists(pid))
+
+
+def _until(found: Callable[[], Any], within_s: float = 60.0) -> Any:
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        answer = found()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"not within {within_s} s")
