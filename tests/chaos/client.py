@@ -108,6 +108,8 @@ class Client(threading.Thread):
         stages = self._dice.randint(1, 4)
         steps = self._dice.randint(15, 70)
         document = job_document(f"chaos-{number}", stages, steps, self._witnesses)
+        if self._dice.random() < 0.3:
+            document["run"]["env"][stage.WITH_CHILD] = "yes"
         cancelled = self._dice.random() < 0.2
         cancel_at_s = time.monotonic() + self._dice.uniform(0.0, 12.0)
         return Submission(f"key-{number}", document, to_cancel=cancelled, cancel_at_s=cancel_at_s)

@@ -24,6 +24,7 @@ from tests.chaos.site import LEADER_LEASE_S, LEASE_S, NODE_LOST_AFTER_S, Node, S
 LONGER_THAN_A_LEASE_S = (LEASE_S + 1.0, LEASE_S + 4.0)
 LONGER_THAN_LOST_S = (NODE_LOST_AFTER_S + 1.0, NODE_LOST_AFTER_S + 5.0)
 BETWEEN_FAULTS_S = (1.0, 5.0)
+TRY_ANOTHER_S = 0.3
 Undo = Callable[[], None]
 
 
@@ -52,6 +53,8 @@ class Injector:
         self._due: list[_Due] = []
         self._busy: set[str] = set()
         self._next_s = time.monotonic()
+        self._round: list[str] = []
+        """Kinds that are to come before any comes again."""
         self.done: Counter[str] = Counter()
         self.sleeps: list[Sleep] = []
         """Of whole nodes."""
@@ -69,10 +72,15 @@ class Injector:
             heapq.heappop(self._due).undo()
         if now_s < self._next_s:
             return
-        self._next_s = now_s + self._dice.uniform(*BETWEEN_FAULTS_S)
-        kind = self._dice.choice(list(self._kinds))
+        if not self._round:
+            self._round = self._dice.sample(self.kinds, len(self.kinds))
+        kind = self._round.pop(0)
         if self._kinds[kind]():
             self.done[kind] += 1
+            self._next_s = now_s + self._dice.uniform(*BETWEEN_FAULTS_S)
+        else:  # nobody is there to suffer it: another comes first
+            self._round.append(kind)
+            self._next_s = now_s + TRY_ANOTHER_S
 
     def heal(self) -> None:
         """Undo everything at once."""

@@ -22,9 +22,9 @@ class Namespace:
     def __init__(self, number: int) -> None:
         self.name = f"chaos{os.getpid()}n{number}"
         self._outside = f"cv{os.getpid() % 10**6}n{number}"
-        second, third = 16 + os.getpid() % 200, os.getpid() // 200 % 200
-        self.outside_address = f"10.{second}.{third}.{4 * number + 1}"
-        inside_address = f"10.{second}.{third}.{4 * number + 2}"
+        network = f"198.18.{os.getpid() % 256}"  # of the range for tests of networks (RFC 2544)
+        self.outside_address = f"{network}.{4 * number + 1}"
+        inside_address = f"{network}.{4 * number + 2}"
         inside = "inside"
         try:
             _ip("netns", "add", self.name)

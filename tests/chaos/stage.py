@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-WITNESS_FOLDER, STEP_TIME = "CHAOS_WITNESS", "CHAOS_STEP_S"
+WITNESS_FOLDER, STEP_TIME, WITH_CHILD = "CHAOS_WITNESS", "CHAOS_STEP_S", "CHAOS_CHILD"
 STAMP_EVERY_S = 0.1
 
 
@@ -25,6 +25,8 @@ def main() -> int:
     witness = Witness(Path(environment[WITNESS_FOLDER]), environment)
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
+    if environment.get(WITH_CHILD):
+        start_child(witness)
     report(kind="ready")
     saved = step = int(environment["BACE_RESUME_STEP"])
     leads = rank == ranks - 1
@@ -67,6 +69,14 @@ class Witness:
         while (left_s := end_s - time.monotonic()) > 0:
             self.stamp()
             time.sleep(min(left_s, STAMP_EVERY_S))
+
+
+def start_child(witness: Witness) -> None:
+    """A process in a session of its own, as loaders of data may be, that never ends by itself. It is a witness, too."""
+    if not os.fork():
+        os.setsid()
+        while True:
+            witness.run_for(STAMP_EVERY_S)
 
 
 def save(step: int) -> None:

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.chaos,
     pytest.mark.e2e,
     pytest.mark.xdist_group("e2e"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 MINUTES = 1.0
 
