@@ -33,6 +33,8 @@ from agents.outputlog import OutputLog
 
 LOOK_EVERY_S = 0.5
 """How often the stop file and the lease are looked at without a signal."""
+TELL_END_S = 60.0
+"""For so long a supervisor tries to write how its worker ended, where the disk takes nothing."""
 OPEN_FILES = 65536
 SWEEP_ROUNDS = 200
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
@@ -92,12 +94,12 @@ class Supervisor:
         wakeup = _wake_on_signals()
         self._look_at_lease()
         if self._stop_cause is not None:
-            self._write("exit.json", self._exit_document(None))
+            self._tell_end(None)
             return
         log = OutputLog(self._open_dir("log"), [s.encode() for s in self._launch.pop("mask")])
         output, failure = self._start(libc)
         if failure is not None:
-            self._write("exit.json", self._exit_document(failure))
+            self._tell_end(failure)
             return
         self._write("running.json", self._running_document())
         os.close(ready)
@@ -105,7 +107,7 @@ class Supervisor:
         self._sweep()
         _drain(output, log)
         log.close()
-        self._write("exit.json", self._exit_document(None))
+        self._tell_end(None)
 
     def _claim(self) -> bool:
         """The lock first: from then on the agent sees that somebody is at work."""
@@ -257,6 +259,19 @@ class Supervisor:
             "worker_pid": self._worker,
             "worker_start": process_start(self._worker),
         }
+
+    def _tell_end(self, failure: str | None) -> None:
+        """How it ended must not be lost to a disk that is full for a moment."""
+        give_up_at_s = boot_clock_s() + TELL_END_S
+        while True:
+            try:
+                self._write("exit.json", self._exit_document(failure))
+            except OSError as error:
+                if error.errno == errno.ENOENT or boot_clock_s() >= give_up_at_s:
+                    raise  # the folder itself is gone, or the time is over
+                select.poll().poll(LOOK_EVERY_S * 1000)
+            else:
+                return
 
     def _exit_document(self, failure: str | None) -> dict[str, Any]:
         status = self._exit_status

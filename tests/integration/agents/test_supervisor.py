@@ -157,6 +157,18 @@ def test_what_the_worker_leaves_behind_is_killed_too(launcher: LocalLauncher, wo
     assert not any(alive(pid) for pid in pids)
 
 
+def test_how_a_worker_ended_is_told_when_the_disk_takes_it_again(
+    launcher: LocalLauncher, work_dir: WorkDir
+) -> None:
+    in_the_way = folder_of(work_dir).path / "exit.json.new"
+    launcher.start(launch("import os, sys; os.mkdir('../exit.json.new'); sys.exit(3)"))
+    worker = running_in(work_dir.path)[0]["worker_pid"]
+    wait_until(lambda: in_the_way.exists() and not alive(worker), "the end of the worker")
+    assert launcher.ended(KEY) is None
+    in_the_way.rmdir()
+    assert end_of(launcher) == Ended(ProcessState.EXITED, 3)
+
+
 def test_the_worker_dies_with_its_supervisor(launcher: LocalLauncher, work_dir: WorkDir) -> None:
     launcher.start(launch("import time; time.sleep(60)"))
     running = running_in(work_dir.path)[0]
