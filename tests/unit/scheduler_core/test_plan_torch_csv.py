@@ -7,6 +7,7 @@ import pytest
 from scheduler.errors import InvalidValueError
 from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.communication import computations
+from scheduler.pipeline.plan.generate import hanayo
 from scheduler.pipeline.plan.ir import Binding, WeightRule, Worker
 from scheduler.pipeline.plan.passes import place, plan_of
 from scheduler.pipeline.plan.timing import timeline
@@ -28,6 +29,7 @@ OURS = {
     "slack-1f1b": (layouts.line(RANKS), orders.windowed((7, 6, 2, 1), MICRO_BATCHES)),
     "zb-h1": (layouts.line(RANKS), split_orders.zb_h1(RANKS, MICRO_BATCHES)),
     "v-half": (layouts.vee(RANKS), split_orders.v_half(RANKS, MICRO_BATCHES)),
+    "hanayo": (layouts.wave(RANKS, 2), hanayo(RANKS, 2, MICRO_BATCHES)),
 }
 
 ADDED = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
