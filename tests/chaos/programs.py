@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Program:
-    """One program, in one process at a time. `ended_by_itself` counts the ends that nobody has asked for."""
+    """One program, in one process at a time. `ended_by_itself`: exit codes of the ends that nobody has asked for."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path
@@ -38,9 +38,9 @@ class Program:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._ended_at_s: float | None = None
-        self.held_down = False
-        """Killed, and not to be started again for now."""
-        self.ended_by_itself = 0
+        self.held_down = True
+        """Not to be started by `look`: not started yet, or killed for now."""
+        self.ended_by_itself: list[int] = []
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -87,7 +87,8 @@ class Program:
         now_s = time.monotonic()
         if self._ended_at_s is None:
             self._ended_at_s = now_s
-            self.ended_by_itself += 1
+            if self._process is not None:
+                self.ended_by_itself.append(self._process.returncode)
         elif now_s - self._ended_at_s > RESTART_AFTER_S:
             self.start()
 

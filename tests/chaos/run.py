@@ -39,7 +39,7 @@ class Outcome:
     rows: Rows
     witnesses: list[Ran]
     answers: dict[str, int]
-    ended_by_themselves: dict[str, int]
+    ended_by_themselves: dict[str, list[int]]
     settled_s: float
     verdict: Verdict
 
@@ -116,7 +116,7 @@ def run(plan: Plan, folder: Path) -> Outcome:
             rows,
             witnesses,
             client.answers,
-            {program.name: program.ended_by_itself for program in site.programs},
+            {program.name: program.ended_by_itself for program in site.programs if program.ended_by_itself},
             settled_s,
             judge(client.submissions, rows, witnesses, _orphans(site)),
         )
