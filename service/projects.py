@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -86,17 +87,7 @@ async def put_share(
         is_new = access.ensure_project(session, project, now_s)
         if is_new or access.share(session, project) != share:
             access.change_share(session, project, share)
-            leader.capacity_changed(session)
-            events.append(
-                session,
-                project=project,
-                at_s=now_s,
-                kind="project.created" if is_new else "project.changed",
-                object_kind="project",
-                object_id=project,
-                actor=principal.token_id,
-                data={"share": share},
-            )
+            _tell(session, principal, project, now_s, is_new, {"share": share})
         return is_new
 
     is_new = await services.db.run(work)
@@ -115,17 +106,8 @@ async def put_quota(
         is_new = access.ensure_project(session, project, now_s)
         if is_new or quotas.of_project(session, project) != quota:
             quotas.change(session, project, quota)
-            leader.capacity_changed(session)
-            events.append(
-                session,
-                project=project,
-                at_s=now_s,
-                kind="project.created" if is_new else "project.changed",
-                object_kind="project",
-                object_id=project,
-                actor=principal.token_id,
-                data={"quota_gpus": quota.gpus, "quota_usd_per_month": quota.usd_per_month},
-            )
+            told = {"quota_gpus": quota.gpus, "quota_usd_per_month": quota.usd_per_month}
+            _tell(session, principal, project, now_s, is_new, told)
         return is_new
 
     is_new = await services.db.run(work)
@@ -135,3 +117,20 @@ async def put_quota(
 
 async def _show(services: Services, principal: Principal, project: str) -> ProjectView:
     return next(view for view in await list_all(services, principal) if view.project == project)
+
+
+def _tell(
+    session: Session, principal: Principal, project: str, at_s: float, is_new: bool, data: dict[str, Any]
+) -> None:
+    """The event of a project that was made or changed, and that planning has to look again."""
+    leader.capacity_changed(session)
+    events.append(
+        session,
+        project=project,
+        at_s=at_s,
+        kind="project.created" if is_new else "project.changed",
+        object_kind="project",
+        object_id=project,
+        actor=principal.token_id,
+        data=data,
+    )
