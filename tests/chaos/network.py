@@ -101,18 +101,24 @@ class Relay:
 
     async def _listen(self, address: str) -> int:
         await self._set(to_server=True, to_agent=True)
-        server = await asyncio.start_server(self._serve, address, 0)
-        return int(server.sockets[0].getsockname()[1])
+        self._server = await asyncio.start_server(self._serve, address, 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._loop.call(self._stop_listening())
+
+    async def _stop_listening(self) -> None:
+        self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         backend = await self._connect()
         if backend is not None:
-            await asyncio.wait(
-                [
-                    asyncio.create_task(_pump(reader, backend[1], self._to_server)),
-                    asyncio.create_task(_pump(backend[0], writer, self._to_agent)),
-                ]
-            )
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(
+                    _pump(reader, backend[1], self._to_server), _pump(backend[0], writer, self._to_agent)
+                )
+            backend[1].close()
         writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
@@ -147,5 +153,13 @@ class Loop:
 
     def close(self) -> None:
         """End it with all that it carries."""
+        self.call(self._cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 5)

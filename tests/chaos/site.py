@@ -160,6 +160,8 @@ class Site:
                 program.kill()
         kill_below(self.folder)
         self.http.close()
+        for node in self.nodes:
+            node.relay.close()
         self._loop.close()
         for node in self.nodes:
             if node.namespace is not None:
