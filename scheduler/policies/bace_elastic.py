@@ -13,9 +13,8 @@ from scheduler.policies.elastic import is_settled, option_of
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.options import Option
 from scheduler.policies.horizon.queue import ends_s
+from scheduler.policies.horizon.ways import by_bace_priority
 from scheduler.policies.horizon.work import Seat, Work
-from scheduler.priority import by_dynamic_priority
-from scheduler.snapshot import WaitingJob
 
 _ENDS = 8
 """How many ends of jobs are looked at to tell how long a job would wait."""
@@ -30,7 +29,7 @@ def act(board: Board) -> None:
 
 def _start(board: Board) -> None:
     refused: set[Demand] = set()
-    for work in _queue(board):
+    for work in by_bace_priority(board):
         if work.demand in refused:
             continue
         option = _choice(work, board, None)
@@ -38,14 +37,6 @@ def _start(board: Board) -> None:
             board.place(work.job_id, option.seat)
         elif not _make_room(board, work):
             refused.add(work.demand)
-
-
-def _queue(board: Board) -> list[Work]:
-    """The waiting jobs by BACE-Pipe's priority."""
-    waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
-    asking = [(WaitingJob(work.spec, max(1, round(work.steps))), work.demand) for work in waiting.values()]
-    ordered = by_dynamic_priority(asking, board.residual.congestion())
-    return [waiting[job.spec.job_id] for job, _ in ordered]
 
 
 def _choice(work: Work, board: Board, seat: Seat | None) -> Option | None:

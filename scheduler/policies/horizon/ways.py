@@ -49,13 +49,18 @@ def elastic_later(board: Board) -> None:
         improve_running(board, board.config.later_improved)
 
 
-def as_bace(board: Board) -> None:
-    """BACE-Pipe's own decision for the jobs that wait; running jobs stay where they are."""
+def by_bace_priority(board: Board) -> list[Work]:
+    """The waiting jobs in the order of BACE-Pipe's dynamic priority."""
     waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
     asking = [(_as_waiting(work), work.demand) for work in waiting.values()]
     ordered = by_dynamic_priority(asking, board.residual.congestion())
+    return [waiting[job.spec.job_id] for job, _ in ordered]
+
+
+def as_bace(board: Board) -> None:
+    """BACE-Pipe's own decision for the jobs that wait; running jobs stay where they are."""
     refused: set[Demand] = set()
-    for work in in_turn((waiting[job.spec.job_id] for job, _ in ordered), board):
+    for work in in_turn(by_bace_priority(board), board):
         if work.demand in refused:
             continue
         proposal = bace.place(work.demand, board.world)
