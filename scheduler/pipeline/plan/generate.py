@@ -58,7 +58,7 @@ def generate(pipeline: Pipeline, micro_batches: int) -> Generated:
     On a line those are 1F1B, slack 1F1B and ZB-H1, so it is never slower than these where they fit.
     Raises InvalidValueError for more than one chain, and where a worker cannot hold even one micro-batch.
     """
-    lists = _ListScheduler(pipeline, micro_batches)
+    lists = ListScheduler(pipeline, micro_batches)
     ran = [made for made in map(lists.run, rules(pipeline, micro_batches)) if made[0] >= 0]
     found = [lists.generated(*min(ran, key=lambda made: made[0]))] if ran else []
     if [stage.rank for stage in pipeline.stages] == list(range(len(pipeline.stages))):
@@ -79,7 +79,7 @@ def _published(pipeline: Pipeline, micro_batches: int) -> Iterator[Order]:
     stages = len(pipeline.stages)
     yield zb_h1(stages, micro_batches)
     yield one_f_one_b(stages, micro_batches)
-    yield windowed(tuple(min(cap, micro_batches) for cap in _slack(pipeline)), micro_batches)
+    yield windowed(tuple(min(cap, micro_batches) for cap in slack_caps(pipeline)), micro_batches)
 
 
 def rules(pipeline: Pipeline, micro_batches: int) -> Iterator[Rule]:
@@ -91,7 +91,7 @@ def rules(pipeline: Pipeline, micro_batches: int) -> Iterator[Rule]:
             (0,) * stages,
             strict,
             tuple(2 * cap - 1 for cap in strict),
-            _slack(pipeline),
+            slack_caps(pipeline),
             (micro_batches,) * stages,
         )
     )
@@ -103,12 +103,12 @@ def rules(pipeline: Pipeline, micro_batches: int) -> Iterator[Rule]:
 
 def follow(pipeline: Pipeline, micro_batches: int, rule: Rule) -> Generated | None:
     """The order that a rule leads to; none where the memory holds it up."""
-    lists = _ListScheduler(pipeline, micro_batches)
+    lists = ListScheduler(pipeline, micro_batches)
     makespan_s, taken = lists.run(rule)
     return lists.generated(makespan_s, taken) if makespan_s >= 0 else None
 
 
-class _ListScheduler:
+class ListScheduler:
     """`list_kernel` on one pipeline, whose numbers it works out once for all rules."""
 
     def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
@@ -126,7 +126,7 @@ class _ListScheduler:
             _ends(pipeline.following),
             np.array([[cost.seconds(op) for cost in costs] for op in OPS]),
         )
-        link, latency, transfer = _links(pipeline)
+        link, latency, transfer = message_costs(pipeline)
         self._link_arrays = (link, len(pipeline.links), latency, transfer)
         self._memory_arrays = (
             np.array([cost.inflight_bytes for cost in costs]),
@@ -167,9 +167,9 @@ def free_bytes(pipeline: Pipeline) -> list[float]:
     return room
 
 
-def _slack(pipeline: Pipeline) -> tuple[int, ...]:
+def slack_caps(pipeline: Pipeline) -> tuple[int, ...]:
     """The slack window of the stages as they stand: one more for every pace of a round trip over the next edge."""
-    _, latency, transfer = _links(pipeline)
+    _, latency, transfer = message_costs(pipeline)
     pace_s = max(stage.cost.forward_s + stage.cost.backward_s for stage in pipeline.stages)
     caps = [1]
     for stage in reversed(range(len(pipeline.stages) - 1)):
@@ -178,7 +178,7 @@ def _slack(pipeline: Pipeline) -> tuple[int, ...]:
     return tuple(reversed(caps))
 
 
-def _links(pipeline: Pipeline) -> tuple[Counts, Floats, Floats]:
+def message_costs(pipeline: Pipeline) -> tuple[Counts, Floats, Floats]:
     """Link number, latency and transfer time of what each stage sends: row 0 its activation, row 1 its gradient."""
     stages = len(pipeline.stages)
     number = np.full((2, stages), -1, dtype=np.int64)
