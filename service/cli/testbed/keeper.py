@@ -1,0 +1,73 @@
+"""The process that keeps a bed: it makes the namespaces and devices, relays, and takes all of it away at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from service.cli.stack import uninterrupted
+from service.cli.testbed.devices import tun
+from service.cli.testbed.namespaces import Namespace, remove_stale
+from service.cli.testbed.network import Link, Network
+from service.cli.testbed.relay import DelayLine, relay, run_in_real_time
+
+SETTINGS = {
+    "net/ipv4/tcp_slow_start_after_idle": "0",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_rmem": "4096 4194304 16777216",
+    "net/ipv4/tcp_wmem": "4096 4194304 16777216",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+}
+"""Of each namespace, as of hosts that are set up for long links: a connection that has been idle keeps its window,
+and the buffers hold a round trip's worth of bytes (docs/pipelines.md)."""
+
+
+def address_of(network: Network, region: str) -> str:
+    """The address of a region in its bed, from the range for tests of networks (RFC 2544)."""
+    return f"198.18.0.{network.regions.index(region) + 1}"
+
+
+def keep(network: Network, announce: Callable[[], None], until_closed: int | None) -> None:
+    """Make the bed, call `announce`, and relay until a signal or until the file `until_closed` ends.
+
+    Raises OSError or subprocess.CalledProcessError where the machine does not let it; nothing is left then either.
+    """
+    remove_stale()
+    with contextlib.ExitStack() as made:
+        lines = _make(network, made)
+        announce()
+        run_in_real_time()
+        relay(lines, until_closed)
+
+
+def _make(network: Network, made: contextlib.ExitStack) -> list[DelayLine]:
+    spaces = {region: Namespace(os.getpid(), region) for region in network.regions}
+    for space in spaces.values():
+        made.callback(_remove, space)
+        space.create()
+        with space.inside():
+            for name, value in SETTINGS.items():
+                (Path("/proc/sys") / name).write_text(value)
+    lines: list[DelayLine] = []
+    for there, back in network.pairs:
+        here, far = (_end(network, spaces, link, made) for link in (there, back))
+        lines += [_line(there, here, far), _line(back, far, here)]
+    return lines
+
+
+def _end(network: Network, spaces: Mapping[str, Namespace], link: Link, made: contextlib.ExitStack) -> int:
+    own, other = (address_of(network, region) for region in (link.src, link.dst))
+    file = tun(spaces[link.src], f"wan{network.regions.index(link.dst)}", own, other)
+    made.callback(os.close, file)
+    return file
+
+
+def _line(link: Link, source: int, target: int) -> DelayLine:
+    return DelayLine(source, target, link.latency_ms / 1e3, 8 / (link.mbps * 1e6))
+
+
+def _remove(space: Namespace) -> None:
+    with uninterrupted():
+        space.remove()
