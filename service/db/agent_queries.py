@@ -125,12 +125,12 @@ def agents_with_ids(session: Session, agent_ids: Sequence[str]) -> dict[str, Age
 
 def count_heard_since(session: Session, at_s: float) -> int:
     """Agents that were heard after that time."""
-    return session.scalar(_COUNT_HEARD, {"at_s": at_s}) or 0
+    return session.connection().scalar(_COUNT_HEARD, {"at_s": at_s}) or 0
 
 
 def node_states_of(session: Session, agent_ids: Sequence[str]) -> list[tuple[str, str, str]]:
     """(node, agent, state) of every node of these agents."""
-    rows = session.execute(_NODE_STATES, {"agents": agent_ids})
+    rows = session.connection().execute(_NODE_STATES, {"agents": agent_ids})
     return [(node_id, agent_id, state) for node_id, agent_id, state in rows]
 
 
@@ -138,7 +138,7 @@ def live_states_on(session: Session, node_ids: Sequence[str]) -> list[LiveProces
     """The same processes as `live_processes_on`, without what they are started with."""
     found: list[LiveProcess] = []
     for part in parts(list(node_ids)):
-        found += [LiveProcess(*row) for row in session.execute(_LIVE_STATES, {"nodes": part})]
+        found += [LiveProcess(*row) for row in session.connection().execute(_LIVE_STATES, {"nodes": part})]
     return found
 
 
@@ -154,7 +154,7 @@ def launches(session: Session, keys: Sequence[str]) -> dict[str, dict[str, Any]]
 def heard_all(session: Session, agents: Sequence[Heard], at_s: float) -> None:
     """These agents are alive, and nothing else has changed."""
     if agents:
-        session.execute(
+        session.connection().execute(
             _HEARD_ALL,
             [
                 {"agent": each.agent_id, "boot": each.boot_id, "offset_s": each.clock_offset_s, "at_s": at_s}

@@ -33,6 +33,32 @@ _SET_WAITING = (
     .values(reasons=bindparam("why", type_=JobRow.reasons.type), queue_position=bindparam("position"))
 )
 _nodes = Reader(NodeRecord, NodeRow)
+# The sweeps, every second or so.
+_SILENT = _nodes.select(
+    NodeRow.state != "lost",
+    NodeRow.agent_id.in_(
+        select(AgentRow.agent_id).where(AgentRow.heartbeat_at_s < bindparam("heard_before_s"))
+    ),
+).order_by(NodeRow.node_id)
+_DUE = (
+    select(AllocationRow.job_id)
+    .where(
+        AllocationRow.state != AllocationState.ENDED.value,
+        or_(
+            and_(
+                AllocationRow.state == AllocationState.STARTING.value,
+                AllocationRow.created_at_s < bindparam("created_before_s"),
+            ),
+            not_(
+                exists().where(
+                    ProcessRow.allocation_id == AllocationRow.allocation_id,
+                    ProcessRow.state.not_in(bindparam("ended", expanding=True)),
+                )
+            ),
+        ),
+    )
+    .order_by(AllocationRow.job_id)
+)
 
 
 def change_process(session: Session, process: ProcessRecord, **values: Any) -> bool:
@@ -48,10 +74,7 @@ def change_process(session: Session, process: ProcessRecord, **values: Any) -> b
 
 def silent_nodes(session: Session, heard_before_s: float) -> list[NodeRecord]:
     """Nodes that are not lost yet and whose agent was heard last before that time, by id."""
-    silent = select(AgentRow.agent_id).where(AgentRow.heartbeat_at_s < heard_before_s)
-    return _nodes.all(
-        session, NodeRow.state != "lost", NodeRow.agent_id.in_(silent), order_by=[NodeRow.node_id]
-    )
+    return _nodes.fetch(session, _SILENT, {"heard_before_s": heard_before_s})
 
 
 def rejected_jobs(session: Session) -> list[JobRecord]:
@@ -133,19 +156,8 @@ def port_used_last_at(session: Session, address: str) -> int | None:
 
 def jobs_due(session: Session, *, created_before_s: float, ended_states: Collection[str]) -> list[str]:
     """Live jobs that may move without news: started before that time and not running, or all ended; by id."""
-    alive = exists().where(
-        ProcessRow.allocation_id == AllocationRow.allocation_id, ProcessRow.state.not_in(ended_states)
-    )
-    late = and_(
-        AllocationRow.state == AllocationState.STARTING.value, AllocationRow.created_at_s < created_before_s
-    )
-    return list(
-        session.scalars(
-            select(AllocationRow.job_id)
-            .where(AllocationRow.state != AllocationState.ENDED.value, or_(late, not_(alive)))
-            .order_by(AllocationRow.job_id)
-        )
-    )
+    parameters = {"created_before_s": created_before_s, "ended": sorted(ended_states)}
+    return list(session.connection().execute(_DUE, parameters).scalars())
 
 
 def drop_old_keys(session: Session, before_s: float) -> None:

@@ -7,12 +7,35 @@ is applied before such a change, or finds that it is stale.
 
 from __future__ import annotations
 
-from sqlalchemy import or_, update
+from typing import cast
+
+from sqlalchemy import Table, bindparam, or_, update
 from sqlalchemy.orm import Session
 
 from service.db.records import LeaderRecord
 from service.db.repositories import leader
 from service.db.tables import LeaderRow
+
+# Built once: several of these are run every second for as long as a server lives.
+_leader = cast("Table", LeaderRow.__table__)
+_TAKE = (
+    update(_leader)
+    .where(or_(LeaderRow.expires_at_s < bindparam("now_s"), LeaderRow.holder == bindparam("who")))
+    .values(epoch=LeaderRow.epoch + 1, holder=bindparam("who"), expires_at_s=bindparam("until_s"))
+    .returning(LeaderRow.epoch)
+)
+_RENEW = (
+    update(_leader)
+    .where(LeaderRow.epoch == bindparam("held"))
+    .values(expires_at_s=bindparam("until_s"))
+    .returning(LeaderRow.id)
+)
+_PROVE = (
+    update(_leader)
+    .where(LeaderRow.epoch == bindparam("held"))
+    .values(expires_at_s=LeaderRow.expires_at_s)
+    .returning(LeaderRow.id)
+)
 
 
 def take_leadership(session: Session, *, holder: str, now_s: float, lease_s: float) -> LeaderRecord | None:
@@ -21,23 +44,14 @@ def take_leadership(session: Session, *, holder: str, now_s: float, lease_s: flo
     The same holder (a server that was restarted) need not wait for its own lease: the epoch fences what is left
     of its former self.
     """
-    taken = session.execute(
-        update(LeaderRow)
-        .where(or_(LeaderRow.expires_at_s < now_s, LeaderRow.holder == holder))
-        .values(epoch=LeaderRow.epoch + 1, holder=holder, expires_at_s=now_s + lease_s)
-        .returning(LeaderRow.epoch)
-    ).first()
+    parameters = {"who": holder, "now_s": now_s, "until_s": now_s + lease_s}
+    taken = session.connection().execute(_TAKE, parameters).first()
     return leader.get(session) if taken else None
 
 
 def renew_leadership(session: Session, *, epoch: int, now_s: float, lease_s: float) -> bool:
     """Prolong the lease; False if another epoch has begun."""
-    renewed = session.execute(
-        update(LeaderRow)
-        .where(LeaderRow.epoch == epoch)
-        .values(expires_at_s=now_s + lease_s)
-        .returning(LeaderRow.id)
-    )
+    renewed = session.connection().execute(_RENEW, {"held": epoch, "until_s": now_s + lease_s})
     return renewed.first() is not None
 
 
@@ -48,10 +62,5 @@ def resign_leadership(session: Session, *, epoch: int) -> None:
 
 def holds_epoch(session: Session, epoch: int) -> bool:
     """Whether this epoch still leads; if so nobody else can begin to until this transaction has ended."""
-    held = session.execute(
-        update(LeaderRow)
-        .where(LeaderRow.epoch == epoch)
-        .values(expires_at_s=LeaderRow.expires_at_s)
-        .returning(LeaderRow.id)
-    )
+    held = session.connection().execute(_PROVE, {"held": epoch})
     return held.first() is not None

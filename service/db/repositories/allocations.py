@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from scheduler.job import LIVE_JOB_STATES, JobState
@@ -28,6 +28,21 @@ _links = Reader(HeldLinkRecord, HeldLinkRow)
 _ports = Reader(HeldPortRecord, HeldPortRow)
 _UNFINISHED = [state.value for state in (JobState.QUEUED, *sorted(LIVE_JOB_STATES))]
 _LIVE = AllocationRow.state != AllocationState.ENDED.value
+# Every snapshot reads these, and every move of a job some.
+_ALL_LIVE = _allocations.select(_LIVE).order_by(AllocationRow.created_at_s, AllocationRow.allocation_id)
+_LIVE_OF_JOB = _allocations.select(AllocationRow.job_id == bindparam("job"), _LIVE)
+_ENDED_OF_UNFINISHED = _allocations.select(
+    AllocationRow.state == AllocationState.ENDED.value,
+    AllocationRow.job_id.in_(select(JobRow.job_id).where(JobRow.state.in_(_UNFINISHED))),
+).order_by(AllocationRow.job_id, AllocationRow.generation)
+_PROCESSES_OF = _processes.select(ProcessRow.allocation_id == bindparam("allocation")).order_by(
+    ProcessRow.rank
+)
+_ALL_GPUS = _gpus.select().order_by(HeldGpuRow.node_id, HeldGpuRow.gpu_index)
+_HELD_BY_PROJECT = select(HeldGpuRow.project, func.count()).group_by(HeldGpuRow.project)
+_RESERVED = select(HeldLinkRow.src, HeldLinkRow.dst, func.sum(HeldLinkRow.bandwidth_bps)).group_by(
+    HeldLinkRow.src, HeldLinkRow.dst
+)
 
 
 def add(
@@ -55,13 +70,12 @@ def get(session: Session, scope: Scope, allocation_id: str) -> AllocationRecord 
 
 def live(session: Session) -> list[AllocationRecord]:
     """Of every project, in order of commitment."""
-    return _allocations.all(
-        session, _LIVE, order_by=[AllocationRow.created_at_s, AllocationRow.allocation_id]
-    )
+    return _allocations.fetch(session, _ALL_LIVE, {})
 
 
 def live_of_job(session: Session, job_id: str) -> AllocationRecord | None:
-    return _allocations.first(session, AllocationRow.job_id == job_id, _LIVE)
+    found = _allocations.fetch(session, _LIVE_OF_JOB, {"job": job_id})
+    return found[0] if found else None
 
 
 def of_jobs(session: Session, scope: Scope, job_ids: Collection[str]) -> list[AllocationRecord]:
@@ -76,13 +90,7 @@ def of_jobs(session: Session, scope: Scope, job_ids: Collection[str]) -> list[Al
 
 def ended_of_unfinished_jobs(session: Session) -> list[AllocationRecord]:
     """Earlier generations of jobs that wait or live, in order."""
-    unfinished = select(JobRow.job_id).where(JobRow.state.in_(_UNFINISHED))
-    return _allocations.all(
-        session,
-        AllocationRow.state == AllocationState.ENDED.value,
-        AllocationRow.job_id.in_(unfinished),
-        order_by=[AllocationRow.job_id, AllocationRow.generation],
-    )
+    return _allocations.fetch(session, _ENDED_OF_UNFINISHED, {})
 
 
 def between(
@@ -117,7 +125,7 @@ def change(session: Session, allocation: AllocationRecord, **values: Any) -> boo
 
 def processes_of(session: Session, allocation_id: str) -> list[ProcessRecord]:
     """By rank."""
-    return _processes.all(session, ProcessRow.allocation_id == allocation_id, order_by=[ProcessRow.rank])
+    return _processes.fetch(session, _PROCESSES_OF, {"allocation": allocation_id})
 
 
 def process(session: Session, key: str) -> ProcessRecord | None:
@@ -154,12 +162,12 @@ def hold_links(session: Session, allocation_id: str, links: Sequence[HeldLinkRec
 
 def held_gpus_by_project(session: Session) -> dict[str, int]:
     """How many each project holds."""
-    found = session.execute(select(HeldGpuRow.project, func.count()).group_by(HeldGpuRow.project))
+    found = session.connection().execute(_HELD_BY_PROJECT)
     return {project: count for project, count in found}  # noqa: C416 - dict() loses the types
 
 
 def held_gpus(session: Session) -> list[HeldGpuRecord]:
-    return _gpus.all(session, order_by=[HeldGpuRow.node_id, HeldGpuRow.gpu_index])
+    return _gpus.fetch(session, _ALL_GPUS, {})
 
 
 def held_ports(session: Session, node_id: str) -> list[HeldPortRecord]:
@@ -172,9 +180,5 @@ def held_links(session: Session) -> list[HeldLinkRecord]:
 
 def reserved_bps(session: Session) -> dict[tuple[str, str], float]:
     """Bandwidth held on each directed link."""
-    rows = session.execute(
-        select(HeldLinkRow.src, HeldLinkRow.dst, func.sum(HeldLinkRow.bandwidth_bps)).group_by(
-            HeldLinkRow.src, HeldLinkRow.dst
-        )
-    )
+    rows = session.connection().execute(_RESERVED)
     return {(src, dst): held for src, dst, held in rows}

@@ -25,10 +25,16 @@ _pools = Reader(PoolRecord, PoolRow)
 _agents = Reader(AgentRecord, AgentRow)
 _nodes = Reader(NodeRecord, NodeRow)
 _links = Reader(LinkRecord, LinkRow)
+# Every snapshot reads all of these.
+_ALL_REGIONS = _regions.select().order_by(RegionRow.region)
+_ALL_GPU_TYPES = _gpu_types.select().order_by(GpuTypeRow.gpu_type)
+_ALL_POOLS = _pools.select().order_by(PoolRow.region, PoolRow.gpu_type)
+_ALL_NODES = _nodes.select().order_by(NodeRow.node_id)
+_ALL_LINKS = _links.select().order_by(LinkRow.src, LinkRow.dst)
 
 
 def regions(session: Session) -> list[RegionRecord]:
-    return _regions.all(session, order_by=[RegionRow.region])
+    return _regions.fetch(session, _ALL_REGIONS, {})
 
 
 def region(session: Session, name: str) -> RegionRecord | None:
@@ -50,7 +56,7 @@ def change_region(session: Session, record: RegionRecord, **values: Any) -> bool
 
 
 def gpu_types(session: Session) -> list[GpuTypeRecord]:
-    return _gpu_types.all(session, order_by=[GpuTypeRow.gpu_type])
+    return _gpu_types.fetch(session, _ALL_GPU_TYPES, {})
 
 
 def gpu_type(session: Session, name: str) -> GpuTypeRecord | None:
@@ -72,7 +78,7 @@ def change_gpu_type(session: Session, record: GpuTypeRecord, **values: Any) -> b
 
 
 def pools(session: Session) -> list[PoolRecord]:
-    return _pools.all(session, order_by=[PoolRow.region, PoolRow.gpu_type])
+    return _pools.fetch(session, _ALL_POOLS, {})
 
 
 def pool(session: Session, region_name: str, gpu_type_name: str) -> PoolRecord | None:
@@ -114,7 +120,7 @@ def change_agent(session: Session, agent_id: str, **values: Any) -> None:
 
 
 def nodes(session: Session) -> list[NodeRecord]:
-    return _nodes.all(session, order_by=[NodeRow.node_id])
+    return _nodes.fetch(session, _ALL_NODES, {})
 
 
 def nodes_of_agent(session: Session, agent_id: str) -> list[NodeRecord]:
@@ -152,7 +158,7 @@ def change_node(session: Session, record: NodeRecord, **values: Any) -> bool:
 
 
 def links(session: Session) -> list[LinkRecord]:
-    return _links.all(session, order_by=[LinkRow.src, LinkRow.dst])
+    return _links.fetch(session, _ALL_LINKS, {})
 
 
 def link(session: Session, src: str, dst: str) -> LinkRecord | None:

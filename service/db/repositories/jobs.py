@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import func, select, tuple_, update
+from sqlalchemy import bindparam, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
@@ -15,14 +15,24 @@ from service.db.scope import Scope, changed
 from service.db.tables import JobRow
 
 _jobs = Reader(JobRecord, JobRow)
+_IN_STATES = _jobs.select(JobRow.state.in_(bindparam("states", expanding=True))).order_by(
+    JobRow.submitted_at_s, JobRow.job_id
+)
+_ENDED_LAST = (
+    _jobs.select(JobRow.finished_at_s.is_not(None), JobRow.state != JobState.REJECTED.value)
+    .order_by(JobRow.finished_at_s.desc(), JobRow.job_id.desc())
+    .limit(bindparam("most"))
+)
+_ONE = _jobs.select(JobRow.job_id == bindparam("job"))
 
 
-def add(session: Session, job: JobRecord) -> None:
-    _jobs.add(session, job)
+def add(session: Session, *jobs: JobRecord) -> None:
+    _jobs.add(session, *jobs)
 
 
 def get(session: Session, scope: Scope, job_id: str) -> JobRecord | None:
-    return _jobs.first(session, JobRow.job_id == job_id, scope.of(JobRow.project))
+    found = _jobs.fetch(session, _ONE, {"job": job_id})
+    return found[0] if found and scope.covers(found[0].project) else None
 
 
 def with_prefix(session: Session, scope: Scope, prefix: str, limit: int) -> list[JobRecord]:
@@ -66,22 +76,12 @@ def page(
 
 def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]:
     """Of every project, in order of submission."""
-    return _jobs.all(
-        session,
-        JobRow.state.in_([state.value for state in states]),
-        order_by=[JobRow.submitted_at_s, JobRow.job_id],
-    )
+    return _jobs.fetch(session, _IN_STATES, {"states": [state.value for state in states]})
 
 
 def ended_last(session: Session, limit: int) -> list[JobRecord]:
     """Those of every project that have ended and had been able to run, the last end first."""
-    return _jobs.all(
-        session,
-        JobRow.finished_at_s.is_not(None),
-        JobRow.state != JobState.REJECTED.value,
-        order_by=[JobRow.finished_at_s.desc(), JobRow.job_id.desc()],
-        limit=limit,
-    )
+    return _jobs.fetch(session, _ENDED_LAST, {"most": limit})
 
 
 def names(session: Session, job_ids: Collection[str]) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import update
+from typing import cast
+
+from sqlalchemy import Table, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -10,14 +12,21 @@ from service.db.records import LeaderRecord
 from service.db.tables import LeaderRow
 
 _leader = Reader(LeaderRecord, LeaderRow)
+# Every transaction of the loops begins or ends with these: they are built once.
+_THE_ONE = _leader.select(LeaderRow.id == 1)
+_CHANGED = (
+    update(cast("Table", LeaderRow.__table__))
+    .where(LeaderRow.id == 1)
+    .values(snapshot_version=LeaderRow.snapshot_version + 1)
+)
 
 
 def get(session: Session) -> LeaderRecord:
     """The row is there from the first migration on."""
-    record = _leader.first(session, LeaderRow.id == 1)
-    if record is None:
+    found = _leader.fetch(session, _THE_ONE, {})
+    if not found:
         raise LookupError("the leader row is missing: the first migration inserts it, and nothing removes it")
-    return record
+    return found[0]
 
 
 def capacity_changed(session: Session) -> None:
@@ -25,6 +34,4 @@ def capacity_changed(session: Session) -> None:
 
     A new job is no such change: a plan made without it stays as good as it was.
     """
-    session.execute(
-        update(LeaderRow).where(LeaderRow.id == 1).values(snapshot_version=LeaderRow.snapshot_version + 1)
-    )
+    session.connection().execute(_CHANGED)

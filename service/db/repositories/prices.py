@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -13,17 +13,43 @@ from service.db.tables import PricePointRow, PriceSeriesRow
 
 _series = Reader(SeriesRecord, PriceSeriesRow)
 _points = Reader(PointRecord, PricePointRow)
+_BY_SUBJECT = [PriceSeriesRow.kind, PriceSeriesRow.region, PriceSeriesRow.gpu_type, PriceSeriesRow.dst]
+_OF_KIND = _series.select(PriceSeriesRow.kind == bindparam("kind")).order_by(*_BY_SUBJECT)
+_HOLDING = (
+    select(PricePointRow.series_id, func.max(PricePointRow.valid_from_s).label("start"))
+    .where(
+        PricePointRow.series_id.in_(bindparam("series", expanding=True)),
+        PricePointRow.valid_from_s <= bindparam("from_s"),
+        PricePointRow.known_at_s <= bindparam("known_by_s"),
+    )
+    .group_by(PricePointRow.series_id)
+    .subquery()
+)
+_POINTS = (
+    _points.select(
+        PricePointRow.series_id.in_(bindparam("series", expanding=True)),
+        PricePointRow.valid_from_s <= bindparam("to_s"),
+        PricePointRow.known_at_s <= bindparam("known_by_s"),
+        or_(
+            PricePointRow.valid_from_s >= bindparam("from_s"),
+            PricePointRow.valid_from_s == _HOLDING.c.start,
+        ),
+    )
+    .outerjoin(_HOLDING, _HOLDING.c.series_id == PricePointRow.series_id)
+    .order_by(PricePointRow.series_id, PricePointRow.valid_from_s, PricePointRow.known_at_s)
+)
 
 
 def series(session: Session, *, kind: str | None = None, region: str | None = None) -> list[SeriesRecord]:
     """Of one kind, or region, or all: by kind, region, GPU type and destination."""
+    if kind is not None and region is None:
+        return _series.fetch(session, _OF_KIND, {"kind": kind})
     where: list[ColumnElement[bool]] = []
     if kind is not None:
         where.append(PriceSeriesRow.kind == kind)
     if region is not None:
         where.append(PriceSeriesRow.region == region)
-    subject = [PriceSeriesRow.kind, PriceSeriesRow.region, PriceSeriesRow.gpu_type, PriceSeriesRow.dst]
-    return _series.all(session, *where, order_by=subject)
+    return _series.all(session, *where, order_by=_BY_SUBJECT)
 
 
 def get(session: Session, series_id: str) -> SeriesRecord | None:
@@ -66,24 +92,7 @@ def points(
 
     Ordered by series, validity and moment of publication: of several with one validity the last is in force.
     """
-    holding = (
-        select(PricePointRow.series_id, func.max(PricePointRow.valid_from_s).label("start"))
-        .where(
-            PricePointRow.series_id.in_(series_ids),
-            PricePointRow.valid_from_s <= from_s,
-            PricePointRow.known_at_s <= known_by_s,
-        )
-        .group_by(PricePointRow.series_id)
-        .subquery()
-    )
-    statement = (
-        _points.select(
-            PricePointRow.series_id.in_(series_ids),
-            PricePointRow.valid_from_s <= to_s,
-            PricePointRow.known_at_s <= known_by_s,
-            or_(PricePointRow.valid_from_s >= from_s, PricePointRow.valid_from_s == holding.c.start),
-        )
-        .outerjoin(holding, holding.c.series_id == PricePointRow.series_id)
-        .order_by(PricePointRow.series_id, PricePointRow.valid_from_s, PricePointRow.known_at_s)
-    )
-    return _points.fetch(session, statement)
+    if not series_ids:
+        return []
+    parameters = {"series": list(series_ids), "from_s": from_s, "to_s": to_s, "known_by_s": known_by_s}
+    return _points.fetch(session, _POINTS, parameters)

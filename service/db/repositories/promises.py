@@ -14,6 +14,8 @@ from service.db.scope import changed
 from service.db.tables import PromiseRow
 
 _promises = Reader(PromiseRecord, PromiseRow)
+_ALL = _promises.select().order_by(PromiseRow.seq)
+_BY_KIND = select(PromiseRow.kind, func.count()).group_by(PromiseRow.kind)
 
 
 def add(session: Session, rows: Sequence[dict[str, Any]]) -> None:
@@ -24,7 +26,7 @@ def add(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 def all_of_them(session: Session) -> list[PromiseRecord]:
     """Of every project, the oldest right first."""
-    return _promises.all(session, order_by=[PromiseRow.seq])
+    return _promises.fetch(session, _ALL, {})
 
 
 def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, PromiseRecord]:
@@ -35,7 +37,7 @@ def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, PromiseReco
 
 def count_by_kind(session: Session) -> dict[str, int]:
     """How many starts and moves are promised."""
-    found = session.execute(select(PromiseRow.kind, func.count()).group_by(PromiseRow.kind))
+    found = session.connection().execute(_BY_KIND)
     return {kind: count for kind, count in found}  # noqa: C416 - dict() loses the types
 
 
