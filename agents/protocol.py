@@ -143,6 +143,16 @@ class WorkerModel(Wire):
     seq_len: Annotated[int, Field(ge=1, le=10_000_000)]
 
 
+class WorkerCodec(Wire):
+    """The low-rank codec of the boundaries that cross regions: `rank` numbers a token instead of the model's width.
+
+    `boundaries` are the stages behind which they are, ascending.
+    """
+
+    rank: Annotated[int, Field(ge=1, le=65536)]
+    boundaries: Annotated[list[Count], Field(min_length=1, max_length=1024)]
+
+
 class WorkerPlan(Wire):
     """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (JSON).
 
@@ -160,6 +170,7 @@ class WorkerPlan(Wire):
     window: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=1024)]
     learning_rate: Annotated[float, Field(gt=0, le=1)]
     seed: Count
+    codec: WorkerCodec | None = None
     corpus: Text | None = None
     """A file of text; by default the source text of the interpreter's standard library. Bytes are the tokens."""
     checkpoint_uri: Text

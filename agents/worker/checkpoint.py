@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
 
 from agents.protocol import WorkerModel
 from agents.worker.causes import Cause, WorkerEndError
@@ -61,13 +63,18 @@ class CheckpointFolder:
 
         Raises WorkerEndError `checkpoint-unwritable`.
         """
+        self.write(step, {name: layer_tensors(optimizer, layer) for name, layer in module.named_layers()})
+
+    def write(self, step: int, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write named tensors, a file for each name; they count once `publish` has been called.
+
+        Raises WorkerEndError `checkpoint-unwritable`.
+        """
         folder = self.pending(step)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name, layer in module.named_layers():
-                write_tensors(
-                    folder / f"{name}.safetensors", layer_tensors(optimizer, layer), {"step": str(step)}
-                )
+            for name, tensors in files.items():
+                write_tensors(folder / f"{name}.safetensors", tensors, {"step": str(step)})
             _sync_folder(folder)
         except OSError as error:
             raise _unwritable(folder, error) from error
@@ -148,12 +155,20 @@ class CheckpointFolder:
         Raises WorkerEndError `checkpoint-unusable`.
         """
         for name, layer in module.named_layers():
-            path = self.root / _name(step) / f"{name}.safetensors"
-            try:
-                tensors, _ = read_tensors(path)
-                restore_layer(optimizer, layer, tensors, step)
-            except (OSError, DamagedTensorFileError, KeyError, ValueError) as error:
-                raise _unusable(path, str(error)) from error
+            self.restore(step, name, partial(restore_layer, optimizer, layer, step=step))
+
+    def restore(self, step: int, name: str, put_back: Callable[[Mapping[str, Tensor]], None]) -> None:
+        """Give the tensors that were written under `name` to `put_back`, whose KeyError or ValueError says that they
+        do not fit.
+
+        Raises WorkerEndError `checkpoint-unusable`.
+        """
+        path = self.root / _name(step) / f"{name}.safetensors"
+        try:
+            tensors, _ = read_tensors(path)
+            put_back(tensors)
+        except (OSError, DamagedTensorFileError, KeyError, ValueError) as error:
+            raise _unusable(path, str(error)) from error
 
 
 def _files_of(model: WorkerModel) -> Iterable[str]:

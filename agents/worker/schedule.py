@@ -84,15 +84,15 @@ def pipeline_stage(
     module: nn.Module,
     index: int,
     stages: int,
-    boundary: Tensor,
-    tokens: Tensor,
+    takes: tuple[Tensor, ...],
+    gives: tuple[Tensor, ...],
     group: ProcessGroup,
     meter: BusyMeter,
 ) -> PipelineStage:
     """The stage with static shapes: nothing is inferred by a trial run, and no metadata is pickled.
 
-    `boundary` is like what crosses between stages, `tokens` like a micro-batch of tokens. What the last stage
-    gives goes nowhere, so the shape told for it does not matter.
+    `takes` and `gives` are like what it receives and sends for a micro-batch; the first receives tokens. What the
+    last stage gives goes nowhere, so the shape told for it does not matter.
     """
     return cast(
         PipelineStage,
@@ -101,9 +101,9 @@ def pipeline_stage(
             module,
             index,
             stages,
-            device=boundary.device,
-            input_args=(tokens if index == 0 else boundary,),
-            output_args=(boundary,),
+            device=gives[0].device,
+            input_args=takes,
+            output_args=gives,
             group=group,
         ),
     )

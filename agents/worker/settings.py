@@ -133,6 +133,7 @@ def _check_plan(plan: WorkerPlan, place: Place) -> None:
             f"window is {window}: a stage must not have fewer micro-batches in flight than the stage behind "
             "it, which would wait for ever"
         )
+    _check_codec(plan)
     if model.heads % model.kv_heads:
         raise _invalid(f"model.heads is {model.heads}: it must be a multiple of kv_heads {model.kv_heads}")
     if model.head_dim % 2:
@@ -140,6 +141,21 @@ def _check_plan(plan: WorkerPlan, place: Place) -> None:
     if model.vocab < BYTE_VALUES:
         raise _invalid(
             f"model.vocab is {model.vocab}: bytes are the tokens, so it must be at least {BYTE_VALUES}"
+        )
+
+
+def _check_codec(plan: WorkerPlan) -> None:
+    codec, stages = plan.codec, len(plan.layers_per_stage)
+    if codec is None:
+        return
+    if codec.rank > plan.model.hidden:
+        raise _invalid(
+            f"codec.rank is {codec.rank}: it must not be above the model's hidden {plan.model.hidden}"
+        )
+    if codec.boundaries != sorted({each for each in codec.boundaries if each < stages - 1}):
+        raise _invalid(
+            f"codec.boundaries is {codec.boundaries}: it must hold stages with another behind them, "
+            f"each once and ascending, of the {stages}"
         )
 
 

@@ -60,9 +60,9 @@ def layer_name(layer: int) -> str:
     return f"layer-{layer:04d}"
 
 
-def boundary_example(plan: WorkerPlan, device: torch.device) -> Tensor:
-    """A tensor like those between stages. It asks for a gradient, as what is received must."""
-    shape = (plan.micro_batch, plan.model.seq_len, plan.model.hidden)
+def boundary_example(plan: WorkerPlan, width: int, device: torch.device) -> Tensor:
+    """A tensor [b, s, width] like those between stages. It asks for a gradient, as what is received must."""
+    shape = (plan.micro_batch, plan.model.seq_len, width)
     return torch.empty(shape, dtype=stream_dtype(plan), device=device, requires_grad=True)
 
 

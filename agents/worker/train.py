@@ -12,6 +12,9 @@ from torch import Tensor
 from agents.worker.busy import BusyMeter
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.checkpoint import CheckpointFolder
+from agents.worker.codec.files import read_codec, write_codec
+from agents.worker.codec.stage import CodedStage, message_example
+from agents.worker.codec.training import CodecTraining
 from agents.worker.data import Corpus, load_corpus
 from agents.worker.gang import Gang, StopVote, join
 from agents.worker.model import cross_entropy
@@ -19,7 +22,7 @@ from agents.worker.optimizer import make_optimizer
 from agents.worker.progress import Report
 from agents.worker.schedule import WindowedSchedule, pipeline_stage
 from agents.worker.settings import Settings
-from agents.worker.stage import StageModule, boundary_example
+from agents.worker.stage import StageModule
 from agents.worker.stopping import StopRequest
 
 CONNECTING_S = 30.0
@@ -36,6 +39,8 @@ class Trainer:
     """Only the first and the last stage see tokens."""
     module: StageModule
     optimizer: torch.optim.AdamW
+    codec: CodecTraining | None
+    """Of the stage's boundaries, in a plan with a codec."""
     schedule: WindowedSchedule
     meter: BusyMeter
 
@@ -62,6 +67,8 @@ class Trainer:
         with self.meter.computing():
             self.optimizer.step()
             self.optimizer.zero_grad()
+        if self.codec is not None:
+            self.codec.step(self.gang, self.meter)
         if not losses:
             return 0.0
         loss = torch.stack([loss.detach() for loss in losses]).mean().reshape(1)
@@ -73,6 +80,8 @@ class Trainer:
         place, plan = self.settings.place, self.settings.plan
         if place.data_rank == 0:
             folder.write_stage(step, self.module, self.optimizer)
+            if self.codec is not None:
+                write_codec(folder, step, self.codec)
         self.gang.barrier()
         if place.leads:
             digest = self.corpus.digest if self.corpus else ""
@@ -100,6 +109,8 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     trainer = _prepare(settings, gang, corpus)
     if done:
         folder.read_stage(done, trainer.module, trainer.optimizer)
+        if trainer.codec is not None:
+            read_codec(folder, done, trainer.codec)
         print(f"resumed after step {done}", flush=True)
     cause = _loop(trainer, done, StopVote(gang, stop), folder, report)
     trainer.meter.report_to(report, at_once=True)
@@ -132,9 +143,14 @@ def _prepare(settings: Settings, gang: Gang, corpus: Corpus | None) -> Trainer:
     place, plan = settings.place, settings.plan
     meter = BusyMeter(gang.device)
     module = StageModule(plan, place.stage, gang.device)
+    coded, codec = None, None
+    if plan.codec is not None:
+        coded = CodedStage(plan, plan.codec, place.stage, module, gang.device)
+        codec = CodecTraining(coded, plan.learning_rate)
     tokens = torch.zeros(plan.micro_batch, plan.model.seq_len, dtype=torch.int64, device=gang.device)
-    boundary = boundary_example(plan, gang.device)
-    stage = pipeline_stage(module, place.stage, place.stages, boundary, tokens, gang.pipeline, meter)
+    takes = (tokens,) if place.is_first else message_example(plan, place.stage - 1, gang.device)
+    gives = message_example(plan, place.stage, gang.device)
+    stage = pipeline_stage(coded or module, place.stage, place.stages, takes, gives, gang.pipeline, meter)
 
     def metered_loss(logits: Tensor, targets: Tensor) -> Tensor:
         with meter.computing():
@@ -142,7 +158,7 @@ def _prepare(settings: Settings, gang: Gang, corpus: Corpus | None) -> Trainer:
 
     schedule = WindowedSchedule(stage, plan.window, plan.micro_batches, metered_loss)
     optimizer = make_optimizer(module, plan.learning_rate)
-    return Trainer(settings, gang, corpus, module, optimizer, schedule, meter)
+    return Trainer(settings, gang, corpus, module, optimizer, codec, schedule, meter)
 
 
 def _leaders_choice(gang: Gang, name: str, choose: Callable[[], str]) -> str:

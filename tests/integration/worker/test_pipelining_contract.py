@@ -61,7 +61,7 @@ def test_the_runtime_executes_the_order_and_averages_gradients(alone: dist.Proce
     module.weight.grad = None
     example = torch.empty(2, 3, requires_grad=True)
     meter = BusyMeter(torch.device("cpu"))
-    stage = pipeline_stage(module, 0, 1, example, torch.empty(2, 3), alone, meter)
+    stage = pipeline_stage(module, 0, 1, (torch.empty(2, 3),), (example,), alone, meter)
     schedule = WindowedSchedule(stage, [1], 2, torch.nn.functional.mse_loss)
     losses: list[torch.Tensor] = []
 
