@@ -143,6 +143,28 @@ class WorkerModel(Wire):
     seq_len: Annotated[int, Field(ge=1, le=10_000_000)]
 
 
+PlannedAction = Annotated[
+    str,
+    Field(
+        pattern=r"^(0|[1-9][0-9]{0,3})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(0|[1-9][0-9]{0,4})$",
+        max_length=15,
+    ),
+]
+"""`<stage><operation><micro-batch>` in the letters of torch.distributed.pipelining: `0F3`, `1SEND_B0`."""
+
+
+class WorkerOrder(Wire):
+    """What one rank of a pipeline does in an iteration, in its order.
+
+    A backward is whole (B) or split into the gradient of the stage's input (I) and that of its weights (W).
+    Messages are there for all that leaves or enters the rank, or for nothing.
+    """
+
+    stage_ranks: Annotated[list[Count], Field(min_length=1, max_length=1024)]
+    """For each stage of the pipeline its rank in it; a rank may have several."""
+    actions: Annotated[list[PlannedAction], Field(min_length=1, max_length=1_000_000)]
+
+
 class WorkerCodec(Wire):
     """The low-rank codec of the boundaries that cross regions: `rank` numbers a token instead of the model's width.
 
@@ -156,8 +178,9 @@ class WorkerCodec(Wire):
 class WorkerPlan(Wire):
     """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (JSON).
 
-    `layers_per_stage` are whole layers in pipeline order; `window` is the in-flight cap of each stage: stage s
-    runs window[s] forwards, then one backward and one forward in turn (GPipe: window = micro_batches).
+    `layers_per_stage` are whole layers in pipeline order; `window` is the in-flight cap of each stage. Without an
+    `order` stage s runs window[s] forwards, then one backward and one forward in turn (GPipe: window =
+    micro_batches).
     """
 
     model: WorkerModel
@@ -168,6 +191,12 @@ class WorkerPlan(Wire):
     recompute: Literal["none", "selective", "full"]
     layers_per_stage: Annotated[list[Count], Field(min_length=1, max_length=1024)]
     window: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=1024)]
+    order: WorkerOrder | None = None
+    """Any other order than a window's; each rank is given its own."""
+    binding: Literal["strict", "hint"] = "strict"
+    """Whether a rank keeps to its order, or takes whatever is ready first in it, as long as its caps admit it."""
+    weight_rule: Literal["flush", "current", "predicted", "double-buffered", "stashed"] = "flush"
+    """Which weights a backward uses, and when they change."""
     learning_rate: Annotated[float, Field(gt=0, le=1)]
     seed: Count
     codec: WorkerCodec | None = None

@@ -1,0 +1,60 @@
+"""The ranks of a pipeline in virtual time: the executor's own decisions, with given durations in place of work."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+
+from agents.worker.executor.decision import decision
+from agents.worker.executor.rank_plan import Action, RankPlan
+
+
+class StuckError(AssertionError):
+    """Ranks that wait for each other."""
+
+
+def run(
+    plans: Sequence[RankPlan],
+    seconds: Callable[[Action], float],
+    latency_s: Callable[[Action], float] = lambda action: 0.0,
+) -> tuple[float, list[list[Action]]]:
+    """(makespan, for each rank what it computed in its order) of an iteration.
+
+    `seconds` is how long a computation takes, `latency_s` how long what comes of it travels to another rank.
+    """
+    decisions = [decision(plan) for plan in plans]
+    computed: list[list[Action]] = [[] for _ in plans]
+    running: list[Action | None] = [None for _ in plans]
+    number = itertools.count()
+    events: list[tuple[float, int, int, Action, bool]] = []
+    now_s = 0.0
+
+    def start(rank: int) -> None:
+        action = decisions[rank].begin() if running[rank] is None else None
+        if action is not None:
+            running[rank] = action
+            computed[rank].append(action)
+            heapq.heappush(events, (now_s + seconds(action), next(number), rank, action, False))
+
+    for rank in range(len(plans)):
+        start(rank)
+    while events:
+        now_s, _, rank, action, is_arrival = heapq.heappop(events)
+        stage, op, micro_batch = action
+        if is_arrival and op == "F":
+            decisions[rank].deliver_input(stage + 1, micro_batch)
+        elif is_arrival:
+            decisions[rank].deliver_gradient(stage - 1, micro_batch)
+        else:
+            running[rank] = None
+            decisions[rank].ran(action)
+            neighbour = stage + 1 if op == "F" else stage - 1
+            if op != "W" and 0 <= neighbour <= plans[rank].last_stage and not plans[rank].has(neighbour):
+                there_s = now_s + latency_s(action)
+                to = plans[rank].stage_ranks[neighbour]
+                heapq.heappush(events, (there_s, next(number), to, action, True))
+        start(rank)
+    if not all(each.finished for each in decisions):
+        raise StuckError([str(trace[-1:]) for trace in computed])
+    return now_s, computed
