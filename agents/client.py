@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from agents.errors import RejectedError, SettingsError, UnknownAgentError, UnreachableError
 from agents.protocol import (
+    ABILITIES_HEADER,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     Heartbeat,
@@ -42,12 +44,17 @@ class ServerClient:
         token: str,
         transport: httpx.BaseTransport | None = None,
         ca_file: Path | None = None,
+        abilities: Iterable[str] = (),
     ) -> None:
-        """`ca_file` holds an authority (PEM) to believe beside those of this machine. Raises SettingsError."""
+        """`ca_file` holds an authority (PEM) to believe beside those of this machine; `abilities` are told with every
+        request. Raises SettingsError."""
         self.url = checked_url(url)
+        headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
+        if told := sorted(abilities):
+            headers[ABILITIES_HEADER] = ",".join(told)
         self._http = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)},
+            headers=headers,
             timeout=TIMEOUT,
             transport=transport,
             follow_redirects=False,  # a redirect would carry the token elsewhere
@@ -89,7 +96,10 @@ class ServerClient:
     def _post(self, path: str, body: BaseModel, reply: type[Reply]) -> Reply:
         try:
             response = self._http.post(
-                path, content=body.model_dump_json(), headers={"Content-Type": "application/json"}
+                # What is none is left out: a server of an older version knows no field of it.
+                path,
+                content=body.model_dump_json(exclude_none=True),
+                headers={"Content-Type": "application/json"},
             )
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {_reason(error)}") from error

@@ -1,8 +1,9 @@
 """The agent: joins, then reports and obeys, one round trip at a time, until it is told to end.
 
-One thread. A pass looks at the processes every `LOOK_EVERY_S`; a heartbeat goes out when its interval is over,
-at once when a process became ready or ended, and at once while reports are waiting. Everything it is told is
-the whole of what should run, so it needs no memory of what it was told before.
+One thread, and one beside it for each measurement of a link. A pass looks at the processes every `LOOK_EVERY_S`; a
+heartbeat goes out when its interval is over, at once when a process became ready or ended or a link was measured, and
+at once while reports are waiting. Everything it is told is the whole of what should run, so it needs no memory of what
+it was told before.
 
 Where many agents have begun to beat at one moment (a server that is back, an interval that was changed) the first
 wait is a part of the interval that every agent has of its own, so that they spread over the whole of it and stay so.
@@ -23,6 +24,7 @@ from agents.client import ServerClient
 from agents.errors import JournalError, RejectedError, UnknownAgentError, UnreachableError
 from agents.identity import Credentials
 from agents.lease import Lease, boot_clock_s
+from agents.link_probe_runner import LinkTests
 from agents.processes import Clock, Log, ProcessTable
 from agents.protocol import Heartbeat, HeartbeatReply, JoinRequest, NodeIdentity, NodeOffer
 from agents.reconcile import reconcile
@@ -102,8 +104,10 @@ class Agent:
         log: Log,
         dice: random.Random,
         credentials: Credentials | None = None,
+        links: LinkTests | None = None,
     ) -> None:
         self._credentials = credentials
+        self._links = links
         self._identity = identity
         self._client = client
         self._state = state
@@ -134,11 +138,13 @@ class Agent:
         while not ending.is_set():
             self.step()
             ending.wait(LOOK_EVERY_S)
+        self._measure_nothing()
 
     def step(self) -> None:
         """One pass: look at the processes, then speak to the server if it is time to."""
         try:
-            if self._table.look():
+            news = self._links is not None and bool(self._links.reports()) and self._joined
+            if self._table.look() or news:
                 self._next_call_s = min(self._next_call_s, self._clock.boot_s())
             self._check_lease()
             if self._clock.boot_s() >= self._next_call_s:
@@ -175,10 +181,12 @@ class Agent:
             more = self._obey(reply) or more
         except UnknownAgentError as error:
             self._joined = self._in_phase = False
+            self._measure_nothing()
             self._log.warning("joining again", detail=str(error))
             wait_s = self._backoff.next_s(self._interval_s, self._lease_s)
         except UnreachableError as error:
             self._in_phase = False
+            self._measure_nothing()
             wait_s = max(
                 self._backoff.next_s(self._interval_s, self._lease_s),
                 min(error.retry_after_s or 0.0, REJECTED_RETRY_S),
@@ -190,6 +198,7 @@ class Agent:
                 lease_left_s=round(self._lease.remaining_s(self._clock.boot_s()), 1),
             )
         except RejectedError as error:
+            self._measure_nothing()
             if error.status == 401:
                 self._show_the_other()
             if error.status == 413:
@@ -225,6 +234,7 @@ class Agent:
     def _heartbeat(self) -> tuple[HeartbeatReply, bool]:
         """One round trip: what should run, and whether reports are still waiting."""
         batch = next_batch(self._state.unsent, self._batch_bytes)
+        measured = [] if self._links is None else self._links.reports()
         sent_at_s = self._clock.boot_s()
         reply = self._client.heartbeat(
             Heartbeat(
@@ -233,8 +243,11 @@ class Agent:
                 clock_s=self._clock.epoch_s(),
                 processes=self._table.reports(batch.waiting_keys),
                 reports=list(batch.reports),
+                link_tests=measured or None,
             )
         )
+        if self._links is not None:
+            self._links.heard(measured)
         self._pace(reply.heartbeat_interval_s, reply.lease_s)
         try:
             self._lease.renew(sent_at_s, reply.lease_s)
@@ -280,10 +293,18 @@ class Agent:
         now_s = self._clock.boot_s()
         valid = self._lease.valid(now_s)
         self._lease_told = not valid
+        if self._links is not None:  # before anything starts: it may need what a measurement takes
+            self._links.obey(reply.link_tests or () if valid else ())
         actions = reconcile(
             reply.desired, self._state.processes, self._state.tombstones, self._slots, lease_valid=valid
         )
         return self._table.carry_out(actions, now_s + self._interval_s)
+
+    def _measure_nothing(self) -> None:
+        """Nobody says that it is wanted. What was found out is dropped as well: an older server would refuse it."""
+        if self._links is not None:
+            self._links.obey(())
+            self._links.heard(self._links.reports())
 
     def _check_lease(self) -> None:
         if self._lease.valid(self._clock.boot_s()):

@@ -46,6 +46,12 @@ class ProbeError(AgentError):
     code = "probe"
 
 
+class LinkProbeError(AgentError):
+    """A measurement of a link that came to nothing; the message goes to the server."""
+
+    code = "link_probe"
+
+
 class UnreachableError(AgentError):
     """The server did not answer, or not now: try again soon."""
 

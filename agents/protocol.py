@@ -16,6 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PROTOCOL_VERSION = 1
 PROTOCOL_HEADER = "Bace-Agent-Protocol"
+ABILITIES_HEADER = "Bace-Agent-Abilities"
+"""What the agent can beside the rest of version 1, by commas. A server that knows nothing of it does not read it, and
+one that does asks for nothing else: so either may be older than the other."""
+LINK_TESTS = "link-tests"
+"""The ability to measure links."""
 
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,190}$")]
@@ -232,6 +237,47 @@ def why_refused(variable: str) -> str | None:
     return None
 
 
+# --- measuring links -----------------------------------------------------------------------------------------
+
+
+class LinkTest(Wire):
+    """A measurement of one link that the server wants now. It is told with every answer for as long as it is wanted:
+    an agent that is no longer told of it breaks it off."""
+
+    test_id: Identifier
+    role: Literal["listen", "connect"]
+    """The agent at the link's end listens, on an address and port that it has advertised; the one at its beginning
+    connects there, once the other has said that it listens."""
+    address: Annotated[str, Field(max_length=255)]
+    port: Annotated[int, Field(ge=1024, le=65535)]
+    token: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,128}$", repr=False)]
+    """Known to these two alone, and good for this measurement. It does not travel between them: they prove to each
+    other that they have it."""
+    streams: Annotated[int, Field(ge=0, le=16)]
+    """Connections that carry bytes, together; 0: latency alone is measured."""
+    max_bytes: Annotated[int, Field(ge=0, le=10**13)]
+    max_s: Annotated[float, Field(ge=0, le=60)]
+    """The sender sends no more than that, and for no longer."""
+    open_s: Annotated[float, Field(gt=0, le=600)]
+    """The listener waits for so long."""
+
+
+class LinkTestReport(Wire):
+    """What came of a measurement. Durations are by one agent's steady clock; whose clock is wrong does not matter."""
+
+    test_id: Identifier
+    state: Literal["listening", "done", "failed"]
+    latency_s: Annotated[float, Field(gt=0, le=60)] | None = None
+    """One way: half of the shortest round trip."""
+    bandwidth_bps: Annotated[float, Field(gt=0, le=1e15)] | None = None
+    """Payload that arrived in a second, after the slow start."""
+    is_floor: bool = False
+    """The link carries at least `bandwidth_bps`: bytes or time ran out before it was full for long enough."""
+    sent_bytes: Annotated[int, Field(ge=0, le=2**53)] = 0
+    detail: Annotated[str, Field(max_length=255)] | None = None
+    """Why it failed."""
+
+
 # --- heartbeat ---------------------------------------------------------------------------------------------
 
 
@@ -317,6 +363,8 @@ class Heartbeat(Wire):
     clock_s: Seconds
     processes: Annotated[list[ProcessReport], Field(max_length=4096)] = Field(default_factory=list)
     reports: Annotated[list[Report], Field(max_length=2000)] = Field(default_factory=list)
+    link_tests: Annotated[list[LinkTestReport], Field(max_length=16)] | None = None
+    """Of measurements that this server has asked for; left out where there are none."""
 
 
 class HeartbeatReply(Wire):
@@ -332,3 +380,5 @@ class HeartbeatReply(Wire):
     server_time_s: Seconds
     identity: NodeIdentity | None = None
     """The agent's identity, renewed; the secret before stays valid until its own end."""
+    link_tests: Annotated[list[LinkTest], Field(max_length=16)] | None = None
+    """Measurements that this agent is to take part in now; told only to one that can."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from random import SystemRandom
@@ -17,9 +18,11 @@ from agents.identity import Credentials, IdentityFile
 from agents.inventory import Gpu, NodeHardware, count_of_nodes, inspect
 from agents.journal import Journal
 from agents.lease import Lease
+from agents.link_probe_runner import LinkTests
+from agents.link_probe_wire import Surroundings
 from agents.probe import Measurement, Probe, ProbeTarget
 from agents.processes import Log, ProcessTable
-from agents.protocol import GpuTypeOffer, NodeOffer
+from agents.protocol import LINK_TESTS, GpuTypeOffer, NodeOffer
 from agents.runtime import LocalLauncher
 from agents.settings import AgentSettings, NodeSettings
 from agents.state import AgentState
@@ -48,11 +51,14 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
             _tell(log, offers[-1], clock.epoch_s())
         identity = Identity(work_dir.agent_id(), f"boot-{token_hex(8)}", version("bacepipe"), tuple(offers))
         credentials = Credentials(settings.token, IdentityFile(work_dir.identity_file))
-        with ServerClient(settings.url, credentials.token, ca_file=settings.ca_file) as client:
+        links = LinkTests(offers, Surroundings(time.monotonic, lambda: token_hex(16)), _spawn, log)
+        with ServerClient(
+            settings.url, credentials.token, ca_file=settings.ca_file, abilities=(LINK_TESTS,)
+        ) as client:
             slots = count_of_nodes(hardware)
             lease = Lease(work_dir.lease_file)
             dice = SystemRandom()
-            agent = Agent(identity, client, state, table, lease, slots, clock, log, dice, credentials)
+            agent = Agent(identity, client, state, table, lease, slots, clock, log, dice, credentials, links)
             agent.run(ending)
             if settings.stop_workers_on_exit:
                 agent.stop_workers()
@@ -63,6 +69,10 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
     finally:
         state.close()
         work_dir.unlock()
+
+
+def _spawn(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
 
 
 def _offer(node: NodeSettings, found: NodeHardware, measured: Measurement) -> NodeOffer:

@@ -27,12 +27,16 @@ from agents.environment import Devices, EnvironmentBuilder
 from agents.identity import Credentials
 from agents.journal import Journal
 from agents.lease import Lease
+from agents.link_probe_runner import LinkTests
+from agents.link_probe_wire import Surroundings
 from agents.processes import ProcessTable
 from agents.protocol import (
     GpuTypeOffer,
     Heartbeat,
     HeartbeatReply,
     JoinReply,
+    LinkTest,
+    LinkTestReport,
     NodeOffer,
     ProcessState,
     StageProcess,
@@ -113,6 +117,7 @@ class FakeServer:
         self.takes_s = 0.0
         self.interval_s = INTERVAL_S
         self.clock: FakeClock | None = None
+        self.link_tests: list[LinkTest] | None = None
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         failure = self.failing(request)
@@ -141,8 +146,9 @@ class FakeServer:
             heartbeat_interval_s=self.interval_s,
             lease_s=LEASE_S,
             server_time_s=0,
+            link_tests=self.link_tests,
         )
-        return httpx.Response(200, content=answer.model_dump_json())
+        return httpx.Response(200, content=answer.model_dump_json(exclude_none=True))
 
 
 class RecordingLog:
@@ -165,7 +171,15 @@ class World:
         self.work_dir = WorkDir(path)
         self.launcher = FakeLauncher(self.work_dir)
         self.log = RecordingLog()
+        self.links = LinkTests(
+            (), Surroundings(self.clock.boot_s, lambda: "0" * 32), self._begin_to_measure, self.log
+        )
+        self.measuring = 0
         self.restart()
+
+    def _begin_to_measure(self, work: Callable[[], None]) -> None:
+        """Measurements that never come to an end."""
+        self.measuring += 1
 
     def restart(self) -> None:
         """The agent dies without a word; another takes its place."""
@@ -207,6 +221,7 @@ class World:
             self.log,
             Random(1),
             credentials,
+            self.links,
         )
 
     def crash(self) -> None:
@@ -486,3 +501,67 @@ def test_across_crashes_and_a_bad_network_no_key_starts_twice_and_no_step_is_los
     assert world.launcher.running == {}
     assert len(world.server.steps) == sum(told.values()) > 0
     world.close()
+
+
+def probe_of(number: int) -> LinkTest:
+    return LinkTest(
+        test_id=f"linktest-{number}",
+        role="connect",
+        address="192.0.2.1",
+        port=2000,
+        token="t" * 43,
+        streams=0,
+        max_bytes=0,
+        max_s=0,
+        open_s=10,
+    )
+
+
+def test_a_link_is_measured_as_long_as_the_server_wants_it(world: World) -> None:
+    world.server.link_tests = [probe_of(1)]
+    world.pass_time(5.0)
+    assert world.measuring == 1
+    running = world.links.running
+    world.server.link_tests = None
+    world.pass_time(3.0)
+    assert [test.is_wanted for test in running] == [False]
+
+
+def test_a_measurement_is_broken_off_before_a_worker_starts(world: World) -> None:
+    world.server.link_tests = [probe_of(1)]
+    world.pass_time(3.0)
+    (running,) = world.links.running
+    world.server.link_tests, world.server.desired = None, [stage("alloc-1/0")]
+    wanted_at_start: list[bool] = []
+    world.launcher.takes_to_start = lambda: wanted_at_start.append(running.is_wanted)
+    world.pass_time(3.0)
+    assert wanted_at_start == [False]
+
+
+def test_a_measurement_is_broken_off_when_the_server_is_silent(world: World) -> None:
+    world.server.link_tests = [probe_of(1)]
+    world.pass_time(3.0)
+    (running,) = world.links.running
+    world.server.failing = lambda request: httpx.Response(503)
+    world.pass_time(3.0)
+    assert not running.is_wanted
+
+
+def test_what_was_measured_is_told_at_once_and_once(world: World) -> None:
+    world.pass_time(5.0)
+    before = len(world.server.beats)
+    world.links.told(LinkTestReport(test_id="linktest-1", state="done", latency_s=0.01))
+    world.agent.step()
+    assert [beat.link_tests is not None for beat in world.server.beats[before:]] == [True]
+    world.pass_time(5.0)
+    assert [beat.link_tests for beat in world.server.beats[before + 1 :]] == [None, None]
+
+
+def test_a_server_that_does_not_know_of_measurements_is_not_told_of_them_again(world: World) -> None:
+    world.pass_time(3.0)
+    world.links.told(LinkTestReport(test_id="linktest-1", state="done", latency_s=0.01))
+    world.server.failing = lambda request: httpx.Response(422) if b"link_tests" in request.content else None
+    world.pass_time(REJECTED_RETRY_S + 3.0)
+    world.server.beats.clear()
+    world.pass_time(5.0)
+    assert world.server.beats, "it beats again"
