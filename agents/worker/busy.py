@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
@@ -33,6 +33,12 @@ class BusyMeter:
             begin_s = time.perf_counter()
             yield
             self._computed_s += time.perf_counter() - begin_s
+
+    def count_steps(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count every step of `optimizer` as computing, whoever asks for it."""
+        step = ExitStack()
+        optimizer.register_step_pre_hook(lambda *_: step.enter_context(self.computing()))
+        optimizer.register_step_post_hook(lambda *_: step.close())
 
     def start(self) -> None:
         """Forget what was before: the time counts from now."""

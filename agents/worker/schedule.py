@@ -1,13 +1,13 @@
-"""Windowed 1F1B for torch.distributed.pipelining: strict 1F1B, GPipe and slack-1F1B differ in their caps only.
+"""Strict plans on torch.distributed.pipelining: its runtime executes a list of actions as it is.
 
-The runtime that executes a list of actions is private in torch 2.13; what of it is used here is pinned by
+That runtime is private in torch 2.13; what of it is used here is pinned by
 tests/integration/worker/test_pipelining_contract.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
@@ -15,63 +15,116 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _ComputationType, _PipelineScheduleRuntime
 
 from agents.worker.busy import BusyMeter
+from agents.worker.executor.rank_plan import Action, Op, RankPlan, windowed
 
 RECEIVES = (_ComputationType.RECV_F, _ComputationType.RECV_B)
 
 
 def compute_order(window: Sequence[int], micro_batches: int) -> dict[int, list[_Action | None]]:
     """What every stage computes, in order: cap_s forwards, then one backward and one forward in turn."""
-    return {stage: _stage_order(stage, cap, micro_batches) for stage, cap in enumerate(window)}
+    return {
+        stage: [_Action.from_str(str(action)) for action in windowed(stage, cap, micro_batches)]
+        for stage, cap in enumerate(window)
+    }
 
 
-def _stage_order(stage: int, cap: int, micro_batches: int) -> list[_Action | None]:
-    forwards = [_Action(stage, _ComputationType.FORWARD, mb) for mb in range(micro_batches)]
-    backwards = [_Action(stage, _ComputationType.FULL_BACKWARD, mb) for mb in range(micro_batches)]
-    order: list[_Action | None] = list(forwards[:cap])
-    for mb, backward in enumerate(backwards):
-        order.append(backward)
-        order.extend(forwards[cap + mb : cap + mb + 1])
+def with_reductions(plan: RankPlan) -> list[_Action]:
+    """The actions of an order with its messages. Each stage ends with REDUCE_GRAD: only there does torch divide the
+    gradients by the number of micro-batches.
+    """
+    last = {action.stage: action for action in plan.computations}
+    order = []
+    for action in plan.actions:
+        order.append(_Action.from_str(str(action)))
+        if last[action.stage] == action:
+            order.append(_Action(action.stage, _ComputationType.REDUCE_GRAD, None))
     return order
 
 
 class MeteredStage(PipelineStage):
-    """A pipeline stage that tells the meter when it computes."""
+    """A pipeline stage that tells the meter when it computes, and keeps in `trace` what."""
 
     def __init__(self, meter: BusyMeter, submodule: nn.Module, index: int, stages: int, **where: Any) -> None:
         super().__init__(submodule, index, stages, **where)
         self._meter = meter
+        self.trace: list[Action] = []
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._computes("F", fwd_chunk_id)
         with self._meter.computing():
-            return super().forward_one_chunk(*args, **kwargs)
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> None:
+        self._computes("B" if full_backward else "I", bwd_chunk_id)
         with self._meter.computing():
-            super().backward_one_chunk(*args, **kwargs)
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self._computes("W", bwd_chunk_id)
+        with self._meter.computing():
+            super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
+
+    def _computes(self, op: Op, micro_batch: int) -> None:
+        self.trace.append(Action(self.stage_index, op, micro_batch))
 
 
-class WindowedSchedule(_PipelineScheduleRuntime):
-    """Executes one iteration of a stage: `step(inputs)` on the first, `step(target=…, losses=[])` on the last.
-
-    Gradients are left in the parameters, averaged over the micro-batches.
-    """
+class TorchExecutor:
+    """Runs the iterations of one rank on torch's runtime."""
 
     def __init__(
         self,
-        stage: PipelineStage,
-        window: Sequence[int],
-        micro_batches: int,
+        stages: Sequence[MeteredStage],
+        plan: RankPlan,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        update: Callable[[], None],
+    ) -> None:
+        """`update` is what follows the last backward, with the mean gradients of the micro-batches in place."""
+        self._runtime = PlannedRuntime(stages, plan, loss)
+        self._update = update
+        self.trace: list[Action] = []
+        """What the last iteration computed, in its order."""
+        for stage in stages:
+            stage.trace = self.trace
+
+    def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
+        """As `PipelineExecutor.step`."""
+        self.trace.clear()
+        losses: list[Tensor] = []
+        self._runtime.step(
+            *(() if inputs is None else (inputs,)),
+            target=targets,
+            losses=None if targets is None else losses,
+            return_outputs=False,
+        )
+        self._update()
+        return [loss.detach() for loss in losses]
+
+
+class PlannedRuntime(_PipelineScheduleRuntime):
+    """torch's runtime with the order of a plan. It leaves gradients in the parameters, averaged over micro-batches."""
+
+    def __init__(
+        self,
+        stages: Sequence[PipelineStage],
+        plan: RankPlan,
         loss: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
-        super().__init__([stage], micro_batches, loss_fn=loss)  # type: ignore[no-untyped-call]
-        self._prepare_schedule_with_comms(compute_order(window, micro_batches))
-        if stage.device.type == "cpu":
+        super().__init__(list(stages), plan.micro_batches, loss_fn=loss)  # type: ignore[no-untyped-call]
+        if plan.is_window:
+            self._prepare_schedule_with_comms(compute_order(plan.caps, plan.micro_batches))
+        else:
+            self.pipeline_order_with_comms = {self.rank: with_reductions(plan)}
+            for stage in stages:
+                stage.stage_index_to_group_rank = dict(enumerate(plan.stage_ranks))
+        if stages[0].device.type == "cpu":
             order = self.pipeline_order_with_comms[self.rank]
             self.pipeline_order_with_comms[self.rank] = receives_first(order)
 
 
 def receives_first(order: Sequence[_Action]) -> list[_Action]:
-    """Post every receive at the start of the iteration, each kind in the order of its micro-batches.
+    """Post every receive at the start of the iteration, in their order.
 
     gloo sends at once what the other side already waits for, and otherwise asks first: a whole round trip
     more on every message between regions. Torch allocates the buffers of all micro-batches anyway. With NCCL
@@ -88,22 +141,19 @@ def pipeline_stage(
     gives: tuple[Tensor, ...],
     group: ProcessGroup,
     meter: BusyMeter,
-) -> PipelineStage:
+) -> MeteredStage:
     """The stage with static shapes: nothing is inferred by a trial run, and no metadata is pickled.
 
     `takes` and `gives` are like what it receives and sends for a micro-batch; the first receives tokens. What the
     last stage gives goes nowhere, so the shape told for it does not matter.
     """
-    return cast(
-        PipelineStage,
-        MeteredStage(
-            meter,
-            module,
-            index,
-            stages,
-            device=gives[0].device,
-            input_args=takes,
-            output_args=gives,
-            group=group,
-        ),
+    return MeteredStage(
+        meter,
+        module,
+        index,
+        stages,
+        device=gives[0].device,
+        input_args=takes,
+        output_args=gives,
+        group=group,
     )

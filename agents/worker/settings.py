@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from agents.protocol import WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
+from agents.worker.executor.rank_plan import PlanError, RankPlan, rank_plan
 
 BYTE_VALUES = 256
 
@@ -52,6 +52,8 @@ class Settings:
 
     place: Place
     plan: WorkerPlan
+    rank_plan: RankPlan
+    """Of `plan`, what this rank computes in which order."""
     checkpoint_folder: Path
     rendezvous_timeout_s: float
     peer_timeout_s: float
@@ -70,10 +72,11 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         field = ".".join(str(part) for part in first["loc"]) or "document"
         raise _invalid(f"BACE_PLAN: {field}: {first['msg']}, got {first['input']!r}") from error
     place = _read_place(environ)
-    _check_plan(plan, place)
+    _check_plan(plan)
     return Settings(
         place=place,
         plan=plan,
+        rank_plan=_rank_plan(plan, place),
         checkpoint_folder=_folder(plan.checkpoint_uri),
         rendezvous_timeout_s=_seconds(environ, "BACE_RENDEZVOUS_TIMEOUT", 120.0),
         peer_timeout_s=_seconds(environ, "BACE_PEER_TIMEOUT", 600.0),
@@ -115,23 +118,20 @@ def _read_place(environ: Mapping[str, str]) -> Place:
     return place
 
 
-def _check_plan(plan: WorkerPlan, place: Place) -> None:
+def _rank_plan(plan: WorkerPlan, place: Place) -> RankPlan:
+    try:
+        return rank_plan(plan, place.stage, place.stages)
+    except PlanError as error:
+        raise _invalid(f"BACE_PLAN: {error}") from error
+
+
+def _check_plan(plan: WorkerPlan) -> None:
     """What the fields of a plan must be to one another."""
-    model, layers, window = plan.model, plan.layers_per_stage, plan.window
-    if len(layers) != place.stages or len(window) != place.stages:
-        raise _invalid(
-            f"layers_per_stage has {len(layers)} and window {len(window)} entries, "
-            f"but BACE_STAGES is {place.stages}"
-        )
+    model, layers = plan.model, plan.layers_per_stage
     if sum(layers) != model.layers or min(layers) < 1:
         raise _invalid(
             f"layers_per_stage is {layers}: it must hold the model's {model.layers} layers, "
             "at least one a stage"
-        )
-    if any(here < behind for here, behind in pairwise(window)):
-        raise _invalid(
-            f"window is {window}: a stage must not have fewer micro-batches in flight than the stage behind "
-            "it, which would wait for ever"
         )
     _check_codec(plan)
     if model.heads % model.kv_heads:
@@ -156,6 +156,11 @@ def _check_codec(plan: WorkerPlan) -> None:
         raise _invalid(
             f"codec.boundaries is {codec.boundaries}: it must hold stages with another behind them, "
             f"each once and ascending, of the {stages}"
+        )
+    if plan.order is not None and len(set(plan.order.stage_ranks)) != stages:
+        raise _invalid(
+            f"codec with order.stage_ranks {plan.order.stage_ranks}: a codec's ends are on neighbouring ranks, "
+            "so every rank must have one stage"
         )
 
 

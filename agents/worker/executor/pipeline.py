@@ -25,8 +25,9 @@ class PipelineExecutor:
         """What the last iteration computed, in its order."""
 
     def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
-        """One iteration. The losses of the micro-batches, in their order, on the rank of the last stage.
+        """One iteration, with the updates of the weights.
 
+        Gives the losses of the micro-batches, in their order, on the rank of the last stage.
         `inputs` are the sequences of all micro-batches on the rank of the first stage, `targets` those on the last.
         Raises RuntimeError when another rank is gone, or silent for too long.
         """
@@ -36,7 +37,7 @@ class PipelineExecutor:
         iteration.run()
         self._messages.end()
         for work in self._work.values():
-            work.rule.finish_iteration()
+            work.finish_iteration(self._plan.micro_batches)
         return [loss for _, loss in sorted(iteration.losses.items())]
 
 

@@ -66,6 +66,16 @@ class RankPlan:
         """Whether torch's runtime executes it: a fixed order, with one version of the weights."""
         return self.binding == "strict" and self.weight_rule == "flush"
 
+    @property
+    def has_first(self) -> bool:
+        """Whether this rank has the stage that takes the inputs."""
+        return self.has(0)
+
+    @property
+    def has_last(self) -> bool:
+        """Whether this rank has the stage that computes the loss."""
+        return self.has(self.last_stage)
+
     def has(self, stage: int) -> bool:
         """Whether this rank has `stage`; nobody has those before the first and after the last."""
         return 0 <= stage <= self.last_stage and self.stage_ranks[stage] == self.rank

@@ -8,7 +8,7 @@ holds what is used of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,20 @@ class StageWork:
     """
 
     def __init__(
-        self, module: nn.Module, loss: Loss | None, is_first: bool, rule: WeightRule, meter: BusyMeter
+        self,
+        module: nn.Module,
+        loss: Loss | None,
+        is_first: bool,
+        rule: WeightRule,
+        meter: BusyMeter,
+        beside: Sequence[nn.Parameter] = (),
     ) -> None:
-        """`loss` is that of the last stage, and None on all others."""
-        self.rule = rule
-        self._module, self._loss, self._is_first, self._meter = module, loss, is_first, meter
+        """`loss` is that of the last stage, and None on all others.
+
+        `beside` are parameters of the module that the rule does not update.
+        """
+        self._module, self._loss, self._is_first = module, loss, is_first
+        self.rule, self._meter, self._beside = rule, meter, beside
         self._in_flight: dict[int, _InFlight] = {}
         self._pending: dict[int, _Pending] = {}
 
@@ -102,3 +111,10 @@ class StageWork:
             else:
                 stage_backward_weight(self._module.parameters(), pending.groups)
         self.rule.after_backward(micro_batch)
+
+    def finish_iteration(self, micro_batches: int) -> None:
+        """What follows the last backward. Gradients beside the rule stay, averaged over the micro-batches."""
+        self.rule.finish_iteration()
+        for parameter in self._beside:
+            if parameter.grad is not None:
+                parameter.grad.div_(micro_batches)

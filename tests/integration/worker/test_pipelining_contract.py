@@ -9,10 +9,25 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 from torch.distributed.pipelining.schedules import _add_send_recv, _PipelineScheduleRuntime
 
+from agents.protocol import WorkerOrder
 from agents.worker.busy import BusyMeter
-from agents.worker.schedule import WindowedSchedule, compute_order, pipeline_stage, receives_first
+from agents.worker.executor.rank_plan import rank_plan
+from agents.worker.schedule import (
+    PlannedRuntime,
+    TorchExecutor,
+    compute_order,
+    pipeline_stage,
+    receives_first,
+    with_reductions,
+)
+from scheduler.pipeline.plan.layouts import line
+from scheduler.pipeline.plan.orders import gpipe
+from scheduler.pipeline.plan.split_orders import zb_h1
+from tests.plans import together
+from tests.wire_plans import wire_plan
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
 
@@ -43,6 +58,12 @@ def test_torch_adds_the_messages_and_receives_can_go_first() -> None:
     assert shown(receives_first(with_messages[1])) == "1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1"
 
 
+ONE_STAGE = {
+    "order": WorkerOrder(stage_ranks=[0], actions=["0F0", "0F1", "0I1", "0I0", "0W0", "0W1"]),
+    "layers_per_stage": [1],
+}
+
+
 @pytest.fixture
 def alone() -> Iterator[dist.ProcessGroup]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -51,7 +72,12 @@ def alone() -> Iterator[dist.ProcessGroup]:
     dist.destroy_process_group()
 
 
-def test_the_runtime_executes_the_order_and_averages_gradients(alone: dist.ProcessGroup) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"order": None, "window": [1]}, {**ONE_STAGE, "window": [2]}], ids=["window", "split"]
+)
+def test_the_runtime_executes_the_order_and_averages_gradients(
+    alone: dist.ProcessGroup, changes: dict[str, Any]
+) -> None:
     """REDUCE_GRAD is what divides by the micro-batches: without it gradients would be their sum."""
     module = torch.nn.Linear(3, 3, bias=False)
     x, target = torch.randn(4, 3), torch.randn(4, 3)
@@ -61,14 +87,46 @@ def test_the_runtime_executes_the_order_and_averages_gradients(alone: dist.Proce
     module.weight.grad = None
     example = torch.empty(2, 3, requires_grad=True)
     meter = BusyMeter(torch.device("cpu"))
+    plan = rank_plan(wire_plan(together(line(1), gpipe(1, 2)), 0, **changes), 0, 1)
     stage = pipeline_stage(module, 0, 1, (torch.empty(2, 3),), (example,), alone, meter)
-    schedule = WindowedSchedule(stage, [1], 2, torch.nn.functional.mse_loss)
-    losses: list[torch.Tensor] = []
+    updates: list[None] = []
+    executor = TorchExecutor([stage], plan, torch.nn.functional.mse_loss, lambda: updates.append(None))
 
-    schedule.step(x, target=target, losses=losses, return_outputs=False)
+    losses = executor.step(x, target)
 
     assert isinstance(stage, PipelineStage)
-    assert isinstance(schedule, _PipelineScheduleRuntime)
-    assert "0REDUCE_GRAD" in shown(schedule.pipeline_order_with_comms[0])
-    assert len(losses) == 2
+    assert (len(losses), len(updates)) == (2, 1)
+    assert shown(executor.trace) == shown(plan.computations)
     torch.testing.assert_close(module.weight.grad, whole_batch)
+
+
+def test_an_order_with_messages_gets_its_reductions() -> None:
+    plan = rank_plan(wire_plan(together(line(2), zb_h1(2, 2)), 1), 1, 2)
+
+    assert shown(with_reductions(plan)) == (
+        "1RECV_F0 1F0 1I0 1SEND_B0 1RECV_F1 1F1 1I1 1SEND_B1 1W0 1W1 1REDUCE_GRAD"
+    )
+    assert issubclass(PlannedRuntime, _PipelineScheduleRuntime)
+
+
+def test_both_parts_of_a_split_backward_come_to_the_whole_one() -> None:
+    """With a norm, a residual and a weight that is used twice; nothing is computed before its part."""
+    module = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.GELU())
+    shared = module[1]
+    x = torch.randn(3, 4, requires_grad=True)
+    gradient = torch.randn(3, 4)
+
+    def output() -> torch.Tensor:
+        return x + shared(module(x))
+
+    output().backward(gradient)
+    whole = [each.grad for each in (x, *module.parameters())]
+    x.grad = None
+    module.zero_grad()
+
+    (found,), groups = stage_backward_input([output()], [gradient], [x], module.parameters())
+
+    assert all(parameter.grad is None for parameter in module.parameters())
+    stage_backward_weight(module.parameters(), groups)
+    for split, right in zip((found, *(each.grad for each in module.parameters())), whole, strict=True):
+        torch.testing.assert_close(split, right)

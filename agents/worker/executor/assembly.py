@@ -1,0 +1,89 @@
+"""The executor that a plan asks for: torch's runtime for strict synchronous plans, ours for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from agents.worker.busy import BusyMeter
+from agents.worker.codec.stage import message_example
+from agents.worker.executor.messages import Messages
+from agents.worker.executor.pipeline import PipelineExecutor
+from agents.worker.executor.rules.choice import RuleChoice, weight_rule
+from agents.worker.executor.stage_work import StageWork
+from agents.worker.gang import Gang
+from agents.worker.model import cross_entropy
+from agents.worker.schedule import TorchExecutor, pipeline_stage
+from agents.worker.settings import Settings
+from agents.worker.trained_stage import TrainedStage
+
+
+class Executor(Protocol):
+    """Runs the iterations of one rank."""
+
+    def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
+        """As `PipelineExecutor.step`."""
+
+
+def executor(settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter) -> Executor:
+    """What runs `stages`, those of this rank."""
+    assemble = _on_torch if settings.rank_plan.for_torch else _ours
+    return assemble(settings, gang, stages, meter)
+
+
+def _on_torch(
+    settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
+) -> TorchExecutor:
+    plan = settings.plan
+    count = len(plan.layers_per_stage)
+    tokens = torch.zeros(plan.micro_batch, plan.model.seq_len, dtype=torch.int64, device=gang.device)
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        with meter.computing():
+            return cross_entropy(logits, targets)
+
+    def update() -> None:
+        for stage in stages:
+            stage.average_gradients(gang.average)
+            stage.optimizer.step()
+            stage.optimizer.zero_grad()
+
+    runtime_stages = []
+    for stage in stages:
+        takes = (tokens,) if stage.index == 0 else message_example(plan, stage.index - 1, gang.device)
+        gives = message_example(plan, stage.index, gang.device)
+        runtime_stages.append(
+            pipeline_stage(stage.computes, stage.index, count, takes, gives, gang.pipeline, meter)
+        )
+    return TorchExecutor(runtime_stages, settings.rank_plan, loss, update)
+
+
+def _ours(
+    settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
+) -> PipelineExecutor:
+    plan, rank_plan = settings.plan, settings.rank_plan
+    work = {}
+    for stage in stages:
+        rule = weight_rule(
+            RuleChoice(plan.weight_rule),
+            [layer for _, layer in stage.module.named_layers()],
+            stage.optimizer,
+            gang.average,
+            micro_batches=plan.micro_batches,
+            in_flight=rank_plan.caps[stage.index],
+        )
+        loss = cross_entropy if stage.index == rank_plan.last_stage else None
+        beside = (
+            () if stage.codec is None else [each for end in stage.codec.ends for each in end.parameters()]
+        )
+        work[stage.index] = StageWork(stage.computes, loss, stage.index == 0, rule, meter, beside)
+    given = {
+        index: message_example(plan, index, gang.device)
+        for stage in stages
+        for index in (stage.index - 1, stage.index)
+        if 0 <= index < rank_plan.last_stage
+    }
+    return PipelineExecutor(rank_plan, work, Messages(gang.pipeline, rank_plan, given))
