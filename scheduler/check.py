@@ -281,12 +281,14 @@ def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
         yield Violation(start.job_id, Rule.MEMORY, str(error))
         return
     for stage, (profile, gpu) in enumerate(zip(profiles, gpus, strict=True)):
-        window, most = placement.window[stage], in_flight_limit(profile, gpu)
-        if window > most:
+        # The activations of a micro-batch stay until the gradients of its weights are done.
+        held = placement.window[stage] + (placement.lag[stage] if placement.lag else 0)
+        most = in_flight_limit(profile, gpu)
+        if held > most:
             yield Violation(
                 start.job_id,
                 Rule.MEMORY,
-                f"stage {stage} holds {window} micro-batches, the memory of {gpu.name} is enough for {most}",
+                f"stage {stage} holds {held} micro-batches, the memory of {gpu.name} is enough for {most}",
             )
 
 

@@ -6,14 +6,17 @@ A function of its arguments alone, memoised in bounded caches by what it depends
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import add
 
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
-from scheduler.pipeline.choice import choose_window
+from scheduler.pipeline.choice import Choice, choose_window
+from scheduler.pipeline.plan.auto import fastest_window, lagged_makespan_s
+from scheduler.pipeline.plan.stage_costs import split_chain
 from scheduler.pipeline.schedules import fits
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
 from scheduler.placement import Cut, Placement, Segment
@@ -28,7 +31,8 @@ class Evaluation:
     `busy_fraction` is the part of an iteration that each stage computes. `fits` tells whether every stage has the
     memory for its window; a placement that does not fit must not be used. `placement` is complete: its window is
     the one that was simulated, its schedule the job's; or strict 1F1B, where no window that slack 1F1B could have
-    is faster and fits (`pipeline/choice.py`).
+    is faster and fits (`pipeline/choice.py`); or what `auto` came to (`pipeline/plan/auto.py`). Where that splits
+    backwards, `whole` is the best that leaves them whole.
     """
 
     placement: Placement
@@ -37,6 +41,7 @@ class Evaluation:
     busy_fraction: tuple[float, ...]
     fits: bool
     stage_profiles: tuple[StageProfile, ...]
+    whole: Choice | None = field(default=None, compare=False)
 
 
 def evaluate(spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts: Sequence[Cut]) -> Evaluation:
@@ -65,9 +70,27 @@ def _evaluate(
 ) -> Evaluation:
     profiles, limits = _stages(work, gpus, segments)
     chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
+    if work.splits_backward:
+        return _evaluate_auto(work, gpus, segments, cuts, chain)
     choice = choose_window(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
     return _outcome(placement, profiles, limits, choice.timeline)
+
+
+def _evaluate_auto(
+    work: Workload,
+    gpus: tuple[GpuType, ...],
+    segments: tuple[Segment, ...],
+    cuts: tuple[Cut, ...],
+    chain: Chain,
+) -> Evaluation:
+    under = _under(gpus, segments)
+    split = split_chain(work, under, chain)
+    best = fastest_window(split, work.micro_batches)
+    placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
+    timeline = replace(best.whole.timeline, makespan_s=best.makespan_s)
+    found = _outcome(placement, profiles_of(work, under), split.limits, timeline)
+    return replace(found, whole=best.whole) if best.lag else found
 
 
 @lru_cache(maxsize=4096)
@@ -75,6 +98,10 @@ def _as_planned(work: Workload, gpus: tuple[GpuType, ...], placement: Placement)
     profiles, limits = _stages(work, gpus, placement.segments)
     chain = _chain(profiles, placement.segments, placement.cuts, boundary_bytes_of(work))
     timeline = simulate(chain, placement.window, work.micro_batches)
+    if placement.lag:
+        split = split_chain(work, _under(gpus, placement.segments), chain)
+        makespan_s = lagged_makespan_s(split, placement.window, placement.lag, work.micro_batches)
+        timeline = replace(timeline, makespan_s=makespan_s)
     return _outcome(placement, profiles, limits, timeline)
 
 
@@ -82,9 +109,14 @@ def _stages(
     work: Workload, gpus: Sequence[GpuType], segments: Sequence[Segment]
 ) -> tuple[tuple[StageProfile, ...], list[int]]:
     """The stages in pipeline order, and how many micro-batches each can hold."""
-    under = [gpu for gpu, segment in zip(gpus, segments, strict=True) for _ in range(segment.stages)]
-    profiles = profiles_of(work, tuple(under))
+    under = _under(gpus, segments)
+    profiles = profiles_of(work, under)
     return profiles, [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+
+
+def _under(gpus: Sequence[GpuType], segments: Sequence[Segment]) -> tuple[GpuType, ...]:
+    """The GPU type under each stage."""
+    return tuple(gpu for gpu, segment in zip(gpus, segments, strict=True) for _ in range(segment.stages))
 
 
 def _outcome(
@@ -97,9 +129,14 @@ def _outcome(
         timeline_s=timeline.makespan_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
-        fits=fits(placement.window, limits),
+        fits=fits(_held(placement), limits),
         stage_profiles=profiles,
     )
+
+
+def _held(placement: Placement) -> Sequence[int]:
+    """How many micro-batches each stage holds at most: until the gradients of their weights are done."""
+    return tuple(map(add, placement.window, placement.lag)) if placement.lag else placement.window
 
 
 def _gpu(cluster: Cluster, segment: Segment) -> GpuType:

@@ -19,11 +19,23 @@ class Recompute(StrEnum):
 
 
 class Schedule(StrEnum):
-    """Order of forwards and backwards in an iteration."""
+    """Order of forwards and backwards in an iteration. A job asks for one of `ASKED_SCHEDULES`."""
 
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     SLACK_1F1B = "slack-1f1b"
+    AUTO = "auto"  # the fastest of all that fit; what it comes to on a placement is one of the others
+    ZB_H1 = "zb-h1"
+    LAGGED_1F1B = "lagged-1f1b"  # a window whose gradients of weights run some micro-batches behind
+    GENERATED = "generated"  # by list scheduling, for the placement at hand
+
+    @property
+    def looks_for_window(self) -> bool:
+        """Whether a placement gets the fastest window that fits, so that no cut makes every micro-batch wait."""
+        return self is Schedule.SLACK_1F1B or self is Schedule.AUTO
+
+
+ASKED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.SLACK_1F1B, Schedule.AUTO)
 
 
 class Elasticity(StrEnum):
@@ -78,7 +90,11 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How one iteration is cut up. An iteration is `micro_batches` micro-batches of `micro_batch` sequences."""
+    """How one iteration is cut up. An iteration is `micro_batches` micro-batches of `micro_batch` sequences.
+
+    `splits_backward` tells whether the job's workers can run a backward in two parts: one that asked for `auto` may
+    then be given such an order.
+    """
 
     steps: int
     micro_batch: int
@@ -86,6 +102,7 @@ class Training:
     bytes_per_element: int = 2
     schedule: Schedule = Schedule.ONE_F_ONE_B
     recompute: Recompute = Recompute.SELECTIVE
+    splits_backward: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "micro_batch", "micro_batches", "bytes_per_element"):

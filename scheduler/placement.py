@@ -74,13 +74,15 @@ class Placement:
     """A proposal: the chain in pipeline order. `cuts[i]` is the crossing after the i-th region of the chain.
 
     Neighbouring segments of one region (in pools of different types) have no cut between them. `window` is
-    the in-flight cap of each stage (`schedule`'s, chosen by what fits in memory).
+    the in-flight cap of each stage (`schedule`'s, chosen by what fits in memory). Where backwards are split `lag` has
+    for each stage how many micro-batches the gradient of its weights runs behind that of its input.
     """
 
     segments: tuple[Segment, ...]
     cuts: tuple[Cut, ...]
     schedule: Schedule
     window: tuple[int, ...]
+    lag: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         crossings = [(a.region, b.region) for a, b in pairwise(self.segments) if a.region != b.region]
@@ -91,6 +93,12 @@ class Placement:
         if len(self.window) != self.stages:
             raise InvalidValueError(
                 "placement.window", self.window, f"one cap for each of {self.stages} stages"
+            )
+        if self.lag and (len(self.lag) != self.stages or min(self.lag) < 0):
+            raise InvalidValueError(
+                "placement.lag",
+                self.lag,
+                f"nothing, or a number of 0 or more for each of {self.stages} stages",
             )
 
     @property

@@ -116,6 +116,7 @@ class Workload:
     tensor: int
     data: float
     measured: _Measured | None
+    splits_backward: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec) -> Workload:
@@ -131,6 +132,7 @@ class Workload:
             parallelism.tensor,
             parallelism.data,
             None if spec.profile is None else _Measured.of(spec.profile),
+            training.splits_backward and training.schedule is Schedule.AUTO,
         )
 
 

@@ -27,6 +27,7 @@ def to_document(placement: Placement) -> dict[str, Any]:
         ],
         "schedule": placement.schedule.value,
         "window": list(placement.window),
+        "lag": list(placement.lag),
     }
 
 
@@ -37,6 +38,7 @@ def from_document(document: dict[str, Any]) -> Placement:
         cuts=tuple(Cut(**cut) for cut in document["cuts"]),
         schedule=Schedule(document["schedule"]),
         window=tuple(document["window"]),
+        lag=tuple(document.get("lag", ())),  # placements of before backwards could be split have none
     )
 
 

@@ -38,12 +38,12 @@ class Choice:
 
 
 def choose_window(schedule: Schedule, chain: Chain, micro_batches: int, limits: Sequence[int]) -> Choice:
-    """The window that a job of this schedule runs with; never slower than strict 1F1B if it asked for slack.
+    """The window that a job of this schedule runs with; never slower than strict 1F1B if it asked for slack or auto.
 
     `limits[s]` is how many micro-batches stage s can hold. Whether the answer fits is for the caller to see
     (`fits`): where not even strict 1F1B does, that is the answer.
     """
-    if schedule is Schedule.SLACK_1F1B:
+    if schedule.looks_for_window:
         return _slack_or_better(chain, micro_batches, limits)
     make = gpipe_window if schedule is Schedule.GPIPE else strict_window
     window = make(chain.stages, micro_batches)

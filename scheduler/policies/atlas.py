@@ -23,6 +23,7 @@ from scheduler.policies.proposal import (
     cuts_sentence,
     plural,
     prices_sentence,
+    schedule_sentence,
     sentence,
     stages_sentence,
 )
@@ -46,6 +47,7 @@ def place(demand: Demand, world: World) -> Proposal | None:
         f"over {evaluation.placement.describe()}: the fastest of all beginnings of the list of regions by free GPUs, "
         f"{plural(len(regions), 'region')}",
         cuts_sentence(evaluation),
+        schedule_sentence(evaluation),
         prices_sentence(world, regions),
     )
     return Proposal(evaluation, why)

@@ -14,6 +14,7 @@ from scheduler.policies.proposal import (
     Proposal,
     cuts_sentence,
     prices_sentence,
+    schedule_sentence,
     sentence,
     stages_sentence,
 )
@@ -129,5 +130,6 @@ def _why(candidate: Candidate, evaluation: Evaluation, world: World, division: D
         stages_sentence(candidate, evaluation),
         where,
         cuts_sentence(evaluation),
+        schedule_sentence(evaluation),
         prices_sentence(world, regions),
     )

@@ -24,6 +24,7 @@ from scheduler.policies.proposal import (
     Proposal,
     cuts_sentence,
     prices_sentence,
+    schedule_sentence,
     sentence,
     stages_sentence,
 )
@@ -79,6 +80,7 @@ def places_alone(demand: Demand, world: World, taste: Taste, praise: str) -> Ite
                 why = sentence(
                     stages_sentence(candidate, evaluation),
                     f"in {offer.region}, {praise}",
+                    schedule_sentence(evaluation),
                     prices_sentence(world, [offer.region]),
                 )
                 yield Proposal(evaluation, why)
@@ -143,6 +145,7 @@ def place_across(
                         stages_sentence(candidate, evaluation),
                         f"over {evaluation.placement.describe()}: {praise}",
                         cuts_sentence(evaluation),
+                        schedule_sentence(evaluation),
                         prices_sentence(world, evaluation.placement.regions),
                     )
                     return Proposal(evaluation, why)

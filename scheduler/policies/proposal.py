@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scheduler.evaluate import Evaluation
 from scheduler.options import Candidate
 from scheduler.policies.world import World
-from scheduler.units import format_bandwidth, format_time
+from scheduler.units import format_bandwidth, format_bytes, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,22 @@ def cuts_sentence(evaluation: Evaluation) -> str | None:
         return None
     least = min(cut.bandwidth_bps for cut in cuts)
     return f"each cut is granted at least {format_bandwidth(least)} in both directions"
+
+
+def schedule_sentence(evaluation: Evaluation) -> str | None:
+    """What splitting its backwards brings, and what it holds then; None where they are whole."""
+    whole, placement = evaluation.whole, evaluation.placement
+    if whole is None:
+        return None
+    most_bytes = max(
+        profile.weight_bytes + (cap + lag) * profile.inflight_bytes
+        for profile, cap, lag in zip(evaluation.stage_profiles, placement.window, placement.lag, strict=True)
+    )
+    faster = whole.timeline.makespan_s / evaluation.timeline_s - 1
+    return (
+        f"{placement.schedule.value}: {100 * faster:.1f} % faster than {whole.schedule.value} here, "
+        f"in {format_bytes(most_bytes)} of a GPU at most"
+    )
 
 
 def prices_sentence(world: World, regions: Iterable[str]) -> str:

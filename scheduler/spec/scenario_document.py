@@ -23,6 +23,7 @@ from scheduler.spec.fields import (
 from scheduler.spec.links import BPS_PER_GBPS, FIELDS
 from scheduler.spec.model import ModelSection
 from scheduler.spec.prices import Known, PriceUnit
+from scheduler.spec.sections import AskedSchedule
 
 MAX_JOBS = 200_000
 _RESTART = RestartCosts()
@@ -168,7 +169,7 @@ class GeneratedJobsSection(Section):
 class TrainingDefaultsSection(Section):
     """How the jobs train where they do not say so themselves."""
 
-    schedule: Schedule = Schedule.ONE_F_ONE_B
+    schedule: AskedSchedule = Schedule.ONE_F_ONE_B
     recompute: Recompute = Recompute.SELECTIVE
 
 

@@ -7,9 +7,9 @@ import re
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from scheduler.job import MeasuredProfile, Recompute, Schedule
+from scheduler.job import ASKED_SCHEDULES, MeasuredProfile, Recompute, Schedule
 from scheduler.spec.fields import (
     Argument,
     Bytes,
@@ -64,6 +64,17 @@ def _reference(value: object) -> str:
     return value
 
 
+def _schedule(value: object) -> object:
+    if value not in ASKED_SCHEDULES:
+        raise refuse(f"one of {', '.join(ASKED_SCHEDULES)}")
+    return value
+
+
+AskedSchedule = Annotated[
+    Schedule,
+    BeforeValidator(_schedule),
+    WithJsonSchema({"type": "string", "enum": [each.value for each in ASKED_SCHEDULES]}),
+]
 Stages = Annotated[
     str | int,
     PlainValidator(_stages),
@@ -94,7 +105,7 @@ class TrainingSection(Section):
     micro_batch: Annotated[int, whole(1, 65_536)] = 1
     micro_batches: Annotated[int, whole(1, 65_536)] = 8
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
-    schedule: Schedule = Schedule.ONE_F_ONE_B
+    schedule: AskedSchedule = Schedule.ONE_F_ONE_B
     recompute: Recompute = Recompute.SELECTIVE
 
 

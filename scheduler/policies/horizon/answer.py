@@ -10,7 +10,13 @@ from scheduler.policies.horizon.limits import at_risk, missed_reason
 from scheduler.policies.horizon.options import best_option
 from scheduler.policies.horizon.queue import in_turn, shortest_first, waited_s
 from scheduler.policies.horizon.work import Seat, Work
-from scheduler.policies.proposal import cuts_sentence, plural, prices_sentence, sentence
+from scheduler.policies.proposal import (
+    cuts_sentence,
+    plural,
+    prices_sentence,
+    schedule_sentence,
+    sentence,
+)
 from scheduler.policies.queueing import QueueRound
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import WaitingJob
@@ -112,5 +118,6 @@ def _why(board: Board, work: Work, seat: Seat) -> str:
         "its deadline cannot be kept any more" if work.misses else None,
         f"{stages} over {placement.describe()}: the least of its time, of what it takes from others and of its bill",
         cuts_sentence(evaluation),
+        schedule_sentence(evaluation),
         prices_sentence(board.world, placement.regions),
     )

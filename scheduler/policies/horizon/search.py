@@ -16,7 +16,6 @@ import numpy as np
 
 from scheduler.allocator import Share
 from scheduler.cost import BYTES_PER_GB, SECONDS_PER_HOUR, egress_bytes_per_iteration
-from scheduler.job import Schedule
 from scheduler.pipeline.kernel import compiled
 from scheduler.policies.horizon import chain_kernel
 from scheduler.policies.horizon.board import Board
@@ -203,7 +202,7 @@ class Search:
         least = self.time_score + self.bill[usable].min(axis=0) + self.begin[usable].min()
         pair, access = self.board.room.pair_bps(), self.board.room.access_bps()
         spec = self.origin.work.spec
-        slack = spec.training.schedule is Schedule.SLACK_1F1B
+        slack = spec.training.schedule.looks_for_window
         for rung in np.argsort(least, kind="stable").tolist():
             stages = int(ladder.stages[rung])
             if not 2 <= stages <= total or (self.breaks is not None and self.breaks[usable, rung].all()):
@@ -223,7 +222,7 @@ class Search:
         stages = int(self.ladder.stages[rung])
         need = self.ladder.need_bps(rung) * wider
         # With a window that fits, the first micro-batch alone waits for a cut, there and back; with a strict one, all.
-        waits = 2 if training.schedule is Schedule.SLACK_1F1B else training.micro_batches
+        waits = 2 if training.schedule.looks_for_window else training.micro_batches
         volume = egress_bytes_per_iteration(boundary_bytes(work.spec), training.micro_batches) * work.steps
         rate = self.bill[:, rung] / stages
         cost, path, _ = compiled(chain_kernel.run)(

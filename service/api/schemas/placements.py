@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
+from pydantic import Field
+
 from service.api.schemas.base import Answer, example, flat
 from service.job_views import AllocationView, PromiseView
 
@@ -18,6 +20,7 @@ PLACEMENT = {
     "cuts": [CUT],
     "schedule": "1f1b",
     "window": [3, 2, 1],
+    "lag": [],
 }
 ALLOCATION = {
     "allocation_id": "alloc-01kb9x0d3v4m8q2r5t7w9y1z3b",
@@ -83,6 +86,8 @@ class Placement(Answer):
     schedule: str
     window: list[int]
     """Micro-batches in flight at most, for each stage."""
+    lag: list[int] = Field(default_factory=list)
+    """Where backwards are split: for each stage how many micro-batches the gradients of its weights run behind."""
 
 
 class ChainPart(Answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
@@ -40,7 +41,11 @@ def test_a_placement_survives_its_document() -> None:
         Schedule.SLACK_1F1B,
         (8, 7, 6, 3, 2, 1),
     )
-    assert placements.from_document(placements.to_document(placement)) == placement
+    for lag in ((), (0, 1, 2, 5, 6, 7)):
+        lagging = replace(placement, lag=lag)
+        assert placements.from_document(placements.to_document(lagging)) == lagging
+    older = {name: value for name, value in placements.to_document(placement).items() if name != "lag"}
+    assert placements.from_document(older) == placement
 
 
 async def test_held_gpus_and_bandwidth_are_gone_from_what_is_free(world: World) -> None:
