@@ -30,13 +30,14 @@ class Executor(Protocol):
 
 def executor(settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter) -> Executor:
     """What runs `stages`, those of this rank."""
-    assemble = _on_torch if settings.rank_plan.for_torch else _ours
+    assemble = on_torch if settings.rank_plan.for_torch else on_ours
     return assemble(settings, gang, stages, meter)
 
 
-def _on_torch(
+def on_torch(
     settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
 ) -> TorchExecutor:
+    """torch's runtime, for a plan that is `for_torch`."""
     plan = settings.plan
     count = len(plan.layers_per_stage)
     tokens = torch.zeros(plan.micro_batch, plan.model.seq_len, dtype=torch.int64, device=gang.device)
@@ -61,9 +62,10 @@ def _on_torch(
     return TorchExecutor(runtime_stages, settings.rank_plan, loss, update)
 
 
-def _ours(
+def on_ours(
     settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
 ) -> PipelineExecutor:
+    """Our own executor, for any plan."""
     plan, rank_plan = settings.plan, settings.rank_plan
     work = {}
     for stage in stages:
