@@ -8,6 +8,8 @@ import socket
 import struct
 from pathlib import Path
 
+import torch.distributed as dist
+
 from agents.worker.progress import Report
 from agents.worker.settings import read_settings
 from agents.worker.stopping import StopRequest
@@ -48,3 +50,4 @@ settings = read_settings(os.environ)
 report = Report(None)
 train(settings, StopRequest(report), report)
 Path(os.environ["COUNT"]).write_text(json.dumps(received_from_ranks(settings.place.master_port)))
+dist.barrier()  # a connection is gone, and its count with it, when the other side has left

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from agents.protocol import WorkerCodec, WorkerPlan
-from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.stiefel import Spel, deviation
 from agents.worker.codec.training import STEP_SIZE, gradient_of
+from agents.worker.codec.whole import CodedModel
 from agents.worker.data import load_corpus
 from agents.worker.model import cross_entropy
 from agents.worker.optimizer import make_optimizer
-from agents.worker.stage import StageModule
 from agents.worker.tensorfile import read_tensors
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
@@ -27,28 +26,17 @@ TOLERANCE = 1e-4
 
 
 class OneProcess:
-    """The same stages one after the other: sender and receiver of a boundary have one projector, which gets all of its
-    gradient from one backward pass."""
+    """Trains all stages in one process: a backward pass gives a projector all of its gradient."""
 
     def __init__(self, plan: WorkerPlan) -> None:
-        codec = plan.codec
-        assert codec is not None
+        assert plan.codec is not None
         self.plan = plan
-        self.stages = [
-            CodedStage(plan, codec, stage, StageModule(plan, stage, CPU), CPU)
-            for stage in range(len(plan.layers_per_stage))
+        self.model = CodedModel(plan, plan.codec, CPU)
+        self.spels = [
+            Spel(projector.data, STEP_SIZE * plan.learning_rate) for projector in self.model.projectors
         ]
-        self.spels = []
-        anchors = []
-        for boundary in codec.boundaries:
-            sender, receiver = self.stages[boundary].sender, self.stages[boundary + 1].receiver
-            assert sender is not None
-            assert receiver is not None
-            receiver.projector = sender.projector
-            self.spels.append((sender.projector, Spel(sender.projector.data, STEP_SIZE * plan.learning_rate)))
-            anchors += [sender.anchors, receiver.anchors]
-        trained = [stage.module for stage in self.stages]
-        self.optimizer = make_optimizer(torch.nn.ModuleList([*trained, *anchors]), plan.learning_rate)
+        trained = torch.nn.ModuleList([self.model.layers, *self.model.anchors])
+        self.optimizer = make_optimizer(trained, plan.learning_rate)
 
     def losses(self, replicas: int = 1) -> list[float]:
         plan, corpus = self.plan, load_corpus(self.plan.corpus, self.plan.model.seq_len)
@@ -59,23 +47,15 @@ class OneProcess:
                 sequences = plan.micro_batch * plan.micro_batches
                 batch = corpus.batch(plan.seed, step, replica, sequences, plan.model.seq_len)
                 for inputs, targets in zip(*(part.split(plan.micro_batch) for part in batch), strict=True):
-                    loss = cross_entropy(self._logits(inputs), targets) / (plan.micro_batches * replicas)
+                    loss = cross_entropy(self.model(inputs), targets) / (plan.micro_batches * replicas)
                     loss.backward()
                     total += loss.item()
-            for projector, spel in self.spels:
+            for projector, spel in zip(self.model.projectors, self.spels, strict=True):
                 spel.step(gradient_of(projector))
-                projector.grad = None
             self.optimizer.step()
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             losses.append(total)
         return losses
-
-    def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
-        passed: tuple[torch.Tensor, ...] = (tokens,)
-        for stage in self.stages:
-            given = stage(*passed)
-            passed = given if isinstance(given, tuple) else (given,)
-        return passed[0]
 
 
 @pytest.mark.parametrize(
@@ -99,12 +79,12 @@ def test_losses_projectors_and_their_gradients_are_those_of_one_process(
     one = OneProcess(plan)
     assert list(workers[-1].losses.values()) == pytest.approx(one.losses(), abs=TOLERANCE)
     exact = plan.dtype == "fp32"
-    for boundary, (projector, spel) in zip(boundaries, one.spels, strict=True):
+    for boundary, spel in zip(boundaries, one.spels, strict=True):
         sent, received = (written(gangs, plan, boundary, side) for side in ("sender", "receiver"))
         assert torch.equal(sent["projector"], received["projector"])
         assert deviation(sent["projector"]) < 1e-5
         if exact:
-            torch.testing.assert_close(sent["projector"], projector.data, atol=2e-5, rtol=0)
+            torch.testing.assert_close(sent["projector"], spel.projector, atol=2e-5, rtol=0)
             scale = float(spel.momentum.abs().max())
             torch.testing.assert_close(sent["projector.momentum"], spel.momentum, atol=1e-3 * scale, rtol=0)
 
