@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import add
 
-from agents.protocol import StageProcess, StopProtocol, WorkerModel, WorkerPlan
+from agents.protocol import StageProcess, StopProtocol, WorkerModel, WorkerOrder, WorkerPlan
 from scheduler.packing import Slot, StageSlots
+from scheduler.pipeline.plan.communication import with_messages
+from scheduler.pipeline.plan.ir import Order, StageCost, Worker
+from scheduler.pipeline.plan.layouts import line
+from scheduler.pipeline.plan.passes import place
+from scheduler.pipeline.plan.split_orders import lagged
 from scheduler.placement import Placement
 from scheduler.profile import split_layers
 from scheduler.spec.job import JobDocument
@@ -47,6 +54,10 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
     places = _places_on_nodes([slot for _, slot in ranked])
     shared = _shared_environment(gang, len(ranked))
     builtin = document.is_builtin
+    plans = {
+        stage.stage: {"BACE_PLAN": worker_plan(gang, stage.stage).model_dump_json()} if builtin else {}
+        for stage in gang.slots
+    }
     return tuple(
         StageProcess(
             key=f"{gang.allocation_id}/{rank}",
@@ -61,6 +72,7 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
             env={
                 **(document.run.env or {}),
                 **shared,
+                **plans[stage],
                 **_own_environment(gang, rank, stage),
                 "LOCAL_RANK": str(places[slot][0]),
                 "LOCAL_WORLD_SIZE": str(places[slot][1]),
@@ -72,10 +84,10 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
     )
 
 
-def worker_plan(gang: Gang) -> WorkerPlan:
-    """The plan of a gang as the built-in worker executes it."""
+def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
+    """The plan of a gang as the built-in worker of a stage executes it."""
     document, model = gang.document, gang.document.model.shape()
-    training = document.training
+    training, placement = document.training, gang.placement
     return WorkerPlan(
         model=WorkerModel(
             layers=model.layers,
@@ -93,8 +105,10 @@ def worker_plan(gang: Gang) -> WorkerPlan:
         # The wire has the types that the worker can train in; the job was refused before if it names another.
         dtype="fp32" if training.dtype == "fp32" else "bf16",
         recompute=training.recompute.value,
-        layers_per_stage=list(split_layers(model, gang.placement.stages)),
-        window=list(gang.placement.window),
+        layers_per_stage=list(split_layers(model, placement.stages)),
+        # A micro-batch is in flight until the gradients of its weights are done.
+        window=list(map(add, placement.window, placement.lag)) if placement.lag else list(placement.window),
+        order=_order(placement, stage, training.micro_batches) if placement.lag else None,
         learning_rate=document.learning_rate,
         seed=document.seed,
         corpus=document.run.corpus,
@@ -102,6 +116,20 @@ def worker_plan(gang: Gang) -> WorkerPlan:
         checkpoint_every=document.checkpoint.every_steps,
         resume_step=gang.resume_step,
     )
+
+
+def _order(placement: Placement, stage: int, micro_batches: int) -> WorkerOrder:
+    """What a stage does with split backwards: the forwards and gradients of a window, those of weights behind them."""
+    actions = _lagged(placement.window, placement.lag, micro_batches)[stage]
+    return WorkerOrder(stage_ranks=list(range(placement.stages)), actions=[str(each) for each in actions])
+
+
+@lru_cache(maxsize=64)
+def _lagged(window: tuple[int, ...], lag: tuple[int, ...], micro_batches: int) -> Order:
+    """The order of every stage, with its messages: a stage is a rank, wherever it stands."""
+    stages = len(window)
+    pipeline = place(line(stages), [StageCost(0.0, 0.0, 0.0)] * stages, [Worker("anywhere")] * stages)
+    return with_messages(pipeline, lagged(window, lag, micro_batches))
 
 
 def regions_of_stages(placement: Placement) -> tuple[str, ...]:
@@ -148,8 +176,6 @@ def _shared_environment(gang: Gang, world_size: int) -> dict[str, str]:
         "BACE_CHECKPOINT_URI": gang.checkpoint_uri,
         "BACE_CHECKPOINT_EVERY": document.checkpoint.every_steps,
     }
-    if document.is_builtin:
-        shared["BACE_PLAN"] = worker_plan(gang).model_dump_json()
     return {name: str(value) for name, value in shared.items()}
 
 

@@ -72,6 +72,7 @@ def _spec(
             bytes_per_element=_BYTES_BF16,
             schedule=training.schedule,
             recompute=training.recompute,
+            splits_backward=True,  # as the built-in worker does
         ),
         parallelism=Parallelism(named_stages=size.stages, tensor=size.tensor, data=size.data),
         elasticity=elasticity,

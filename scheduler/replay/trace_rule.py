@@ -75,6 +75,7 @@ def traced_job(
             bytes_per_element=_BYTES_BF16,
             schedule=training.schedule,
             recompute=training.recompute,
+            splits_backward=True,  # as the built-in worker does
         ),
         parallelism=Parallelism(named_stages=stages, tensor=tensor, data=gpus_per_stage / tensor),
         elasticity=elasticity,

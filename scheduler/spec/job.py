@@ -34,6 +34,8 @@ from scheduler.units import format_time
 
 DEFAULT_PROJECT = "default"
 DEFAULT_LEARNING_RATE = 3e-4
+MOST_ORDERED_MICRO_BATCHES = 1024
+"""An order that is no window is told action by action in one environment variable, which holds 128 KiB."""
 _MAX_GRACE_S = 3600.0
 _BUILTIN_OPTIONS = ("corpus", "learning_rate", "seed")
 _COMMAND_OPTIONS = ("image", "command", "env", "secrets")
@@ -97,6 +99,7 @@ class JobDocument(Section):
                 bytes_per_element=BYTES_PER_ELEMENT[self.training.dtype],
                 schedule=self.training.schedule,
                 recompute=self.training.recompute,
+                splits_backward=self.is_builtin and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES,
             ),
             parallelism=Parallelism(
                 stages_min=low,

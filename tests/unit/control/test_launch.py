@@ -124,6 +124,26 @@ def test_the_builtin_worker_gets_its_whole_plan() -> None:
     assert plan.checkpoint_uri == "file:///c/nlp/job-1"
 
 
+def test_each_stage_of_split_backwards_gets_its_own_order_with_its_messages() -> None:
+    document = parse_job(
+        job_document(parallelism={"stages": 2}, training={"steps": 4, "micro_batches": 3, "schedule": "auto"})
+    )
+    placement = replace(_gang().placement, schedule=Schedule.ZB_H1, lag=(0, 1))
+    slots = (StageSlots(0, (("w1", 0),)), StageSlots(1, (("e1", 4),)))
+    first, last = (
+        WorkerPlan.model_validate(json.loads(process.env["BACE_PLAN"]))
+        for process in stage_processes(replace(_gang(), document=document, placement=placement, slots=slots))
+    )
+    assert first.order is not None
+    assert last.order is not None
+    assert first.window == last.window == [2, 2], "in flight until the gradients of weights are done"
+    assert first.order.stage_ranks == last.order.stage_ranks == [0, 1]
+    sent = "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0 0F2 0SEND_F2 0RECV_B1 0I1 0W1 0RECV_B2 0I2 0W2"
+    assert " ".join(first.order.actions) == sent
+    computed = [each for each in last.order.actions if "_" not in each]
+    assert computed == ["1F0", "1I0", "1F1", "1I1", "1W0", "1F2", "1I2", "1W1", "1W2"]
+
+
 @pytest.mark.parametrize(
     ("taken", "last", "expected"),
     [
