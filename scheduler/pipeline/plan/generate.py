@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,14 +135,17 @@ class ListScheduler:
             np.array(free_bytes(pipeline)),
         )
 
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """What the kernels take: `rank_of` … `room` of `list_kernel.list_schedule`."""
+        return (*self._pipeline_arrays, *self._link_arrays, *self._memory_arrays)
+
     def run(self, rule: Rule) -> tuple[float, NDArray[np.int64]]:
         """The makespan, −1 where the memory holds it up, and what `list_kernel` took."""
         actions = self._stages * self._micro_batches * (3 if rule.split else 2)
         taken = np.zeros((actions, 4), dtype=np.int64)
         makespan_s = compiled(list_schedule)(
-            *self._pipeline_arrays,
-            *self._link_arrays,
-            *self._memory_arrays,
+            *self.arrays,
             np.array(rule.eager, dtype=np.int64),
             rule.patience,
             rule.weights_first,
