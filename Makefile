@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv demo up test check bench study simulate chaos format clean
+.PHONY: venv demo up test check bench study simulate chaos fidelity format clean
 
 venv: $(VENV)/.installed
 
@@ -53,6 +53,11 @@ DATABASE ?= sqlite
 SEED ?= 1
 chaos: venv
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --database $(DATABASE) --seed $(SEED) $(ARGS)
+
+# What the timeline predicts against what real stage workers take between network namespaces (root, five minutes); a line
+# of JSON a case. 1 if the predictions are further off than docs/pipelines.md says.
+fidelity: venv
+	@$(BIN)/python -m tests.fidelity $(ARGS)
 
 format: venv
 	$(BIN)/ruff check --fix .

@@ -73,8 +73,8 @@ def _up(network: Network) -> int:
 
 def _measure(network: Network) -> int:
     with interruptible(), bed_of(network) as bed:
-        for each in measure(bed):
-            print(json.dumps(asdict(each)), flush=True)
+        for link in network.links:
+            print(json.dumps(asdict(measure(bed, link))), flush=True)
     return 0
 
 

@@ -9,19 +9,21 @@ from pathlib import Path
 
 from service.cli.stack import uninterrupted
 from service.cli.testbed.devices import tun
-from service.cli.testbed.namespaces import Namespace, remove_stale
+from service.cli.testbed.namespaces import Namespace, ip, remove_stale
 from service.cli.testbed.network import Link, Network
 from service.cli.testbed.relay import DelayLine, relay, run_in_real_time
 
 SETTINGS = {
+    "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv4/tcp_rmem": "4096 4194304 16777216",
     "net/ipv4/tcp_wmem": "4096 4194304 16777216",
     "net/ipv6/conf/all/disable_ipv6": "1",
 }
-"""Of each namespace, as of hosts that are set up for long links: a connection that has been idle keeps its window,
-and the buffers hold a round trip's worth of bytes (docs/pipelines.md)."""
+"""Of each namespace, as of hosts that are set up for long links: no new slow start after a pause, and buffers that hold
+a round trip's worth of bytes (docs/pipelines.md). Reno is the congestion control that every namespace may have; on
+links that lose nothing its window only grows. (BBR would pace what such a link takes at once.)"""
 
 
 def address_of(network: Network, region: str) -> str:
@@ -50,6 +52,11 @@ def _make(network: Network, made: contextlib.ExitStack) -> list[DelayLine]:
         with space.inside():
             for name, value in SETTINGS.items():
                 (Path("/proc/sys") / name).write_text(value)
+    joined = {link.src for link in network.links}
+    for region in (
+        set(network.regions) - joined
+    ):  # those that are joined have it on the devices of their links
+        ip("-n", spaces[region].name, "address", "add", address_of(network, region), "dev", "lo")
     lines: list[DelayLine] = []
     for there, back in network.pairs:
         here, far = (_end(network, spaces, link, made) for link in (there, back))

@@ -1,4 +1,4 @@
-"""What the links of a bed are: round trips and throughput between two regions, by sockets of our own."""
+"""What the links of a bed are, by sockets of our own in two regions: latency one way, and throughput."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.cli.testbed.bed import Bed
+from service.cli.testbed.network import Link
 
-PINGS = 20
-BULK_S = 1.5
+MESSAGES = 9
+WARM_UP_MESSAGES = 3
+"""Not counted: the window of a new connection grows with every round trip."""
+BULK_S = 1.0
 WARM_UP_S = 0.5
-"""Of a bulk transfer, not counted: the window of a new connection grows with every round trip."""
 TIMEOUT_S = 30.0
 CHUNK = bytes(65536)
 
@@ -28,52 +30,49 @@ class Measured:
     dst: str
     latency_ms: float
     mbps: float
-    measured_rtt_ms: float
-    """Median of some round trips of one small packet, over this direction and back."""
+    measured_latency_ms: float
+    """One way: both ends have the same clock here."""
     measured_mbps: float
-    """Payload of one TCP connection, after its beginning."""
+    """Payload of one TCP connection."""
 
 
-def measure(bed: Bed) -> Iterator[Measured]:
-    """Every direction of every link, one after the other."""
-    for link in bed.network.links:
-        with _connected(bed, link.src, link.dst) as (near, far):
-            rtt_s = statistics.median(_round_trips(near, far))
-            yield Measured(
-                link.src, link.dst, link.latency_ms, link.mbps, rtt_s * 1e3, _throughput(near, far) / 1e6
-            )
+def measure(bed: Bed, link: Link) -> Measured:
+    """One direction of a link, in some seconds. Raises OSError where nothing comes through."""
+    with _connected(bed, link) as (near, far):
+        latency_s = statistics.median(_one_way(near, far, b"."))
+        mbps = _throughput(near, far) / 1e6
+    return Measured(link.src, link.dst, link.latency_ms, link.mbps, latency_s * 1e3, mbps)
+
+
+def message_s(bed: Bed, link: Link, message_bytes: int) -> float:
+    """Seconds from when a message is given to an idle link until all of it has arrived: the median of some."""
+    with _connected(bed, link) as (near, far):
+        return statistics.median(_one_way(near, far, bytes(message_bytes)))
 
 
 @contextlib.contextmanager
-def _connected(bed: Bed, src: str, dst: str) -> Iterator[tuple[socket.socket, socket.socket]]:
-    with contextlib.ExitStack() as open_sockets:
-        with bed.namespace(dst).inside():
-            listener = open_sockets.enter_context(socket.socket())
-        listener.bind((bed.address(dst), 0))
-        listener.listen(1)
-        with bed.namespace(src).inside():
-            near = open_sockets.enter_context(socket.socket())
-        near.connect(listener.getsockname())
-        far = open_sockets.enter_context(listener.accept()[0])
-        for each in (near, far):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            each.settimeout(TIMEOUT_S)
+def _connected(bed: Bed, link: Link) -> Iterator[tuple[socket.socket, socket.socket]]:
+    with contextlib.ExitStack() as opened:
+        with bed.namespace(link.dst).inside():
+            listener = opened.enter_context(socket.create_server((bed.address(link.dst), 0)))
+        with bed.namespace(link.src).inside():
+            near = opened.enter_context(socket.create_connection(listener.getsockname(), TIMEOUT_S))
+        far = opened.enter_context(listener.accept()[0])
+        far.settimeout(TIMEOUT_S)
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield near, far
 
 
-def _round_trips(near: socket.socket, far: socket.socket) -> list[float]:
-    def answer() -> None:
-        for _ in range(PINGS):
-            far.sendall(far.recv(1))
-
-    with _beside(answer):
-        took = []
-        for _ in range(PINGS):
-            begin_s = time.perf_counter()
-            near.sendall(b".")
-            near.recv(1)
-            took.append(time.perf_counter() - begin_s)
-    return took
+def _one_way(near: socket.socket, far: socket.socket, message: bytes) -> list[float]:
+    took = []
+    for _ in range(WARM_UP_MESSAGES + MESSAGES):
+        begin_s = time.perf_counter()
+        near.sendall(message)
+        missing = len(message)
+        while missing:
+            missing -= len(far.recv(missing))
+        took.append(time.perf_counter() - begin_s)
+    return took[WARM_UP_MESSAGES:]
 
 
 def _throughput(near: socket.socket, far: socket.socket) -> float:
@@ -85,26 +84,17 @@ def _throughput(near: socket.socket, far: socket.socket) -> float:
             near.sendall(CHUNK)
         near.shutdown(socket.SHUT_WR)
 
-    with _beside(send):
-        begin_s = time.perf_counter()
-        counted = 0
-        from_s = begin_s
-        while (now_s := time.perf_counter()) < begin_s + WARM_UP_S + BULK_S:
-            if now_s < begin_s + WARM_UP_S:
-                from_s, counted = now_s, 0
-            counted += len(far.recv(len(CHUNK)))
-        bps = counted * 8 / (now_s - from_s)
-        ending.set()
-        while far.recv(len(CHUNK)):
-            pass
-    return bps
-
-
-@contextlib.contextmanager
-def _beside(work: Callable[[], None]) -> Iterator[None]:
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(TIMEOUT_S)
+    sender = threading.Thread(target=send)
+    sender.start()
+    begin_s = now_s = from_s = time.perf_counter()
+    received = 0
+    while now_s < begin_s + WARM_UP_S + BULK_S:
+        received += len(far.recv(len(CHUNK)))
+        now_s = time.perf_counter()
+        if now_s < begin_s + WARM_UP_S:
+            from_s, received = now_s, 0
+    ending.set()
+    while far.recv(len(CHUNK)):
+        pass
+    sender.join(TIMEOUT_S)
+    return received * 8 / (now_s - from_s)

@@ -1,0 +1,136 @@
+"""`python -m tests.fidelity`: predicted against measured iterations; a line of JSON a case, and one for all of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.pipeline.timeline import Chain, simulate
+from service.cli.stack import interruptible
+from service.cli.testbed.bed import Bed, BedError, bed_of
+from service.cli.testbed.measure import message_s
+from tests.fidelity.cases import ALONE, CASES, SLACK, STRICT, Case
+from tests.fidelity.gang import GangError, measured_iterations, network_of
+from tests.integration.worker.conftest import Zygote
+
+GOALS: tuple[Callable[[Mapping[str, float]], bool], ...] = (
+    lambda summary: summary["mean_error"] <= 0.05,
+    lambda summary: summary["worst_error"] <= 0.10,
+    lambda summary: summary.get("slack_gain", 1.6) >= 1.6,
+    lambda summary: summary["left_out"] == 0,
+)
+BUDGET_S = 300.0
+"""No case is begun later than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case."""
+
+    case: Case
+    window: tuple[int, ...]
+    latency_ms: float
+    transfer_ms: float
+    predicted_s: float
+    measured_s: list[float]
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative to the median measured."""
+        return self.predicted_s / statistics.median(self.measured_s) - 1
+
+    def line(self) -> dict[str, object]:
+        case = self.case
+        return {
+            "stages": case.stages, "cut": case.cut, "schedule": case.schedule, "window": self.window,
+            "latency_ms": case.latency_ms, "mbps": case.mbps, "message_bytes": case.message_bytes,
+            "measured_latency_ms": round(self.latency_ms, 2), "measured_transfer_ms": round(self.transfer_ms, 2),
+            "predicted_s": round(self.predicted_s, 4), "measured_s": [round(each, 4) for each in self.measured_s],
+            "error": round(self.error, 4), "load": round(os.getloadavg()[0], 1),
+        }  # fmt: skip
+
+
+def overhead_s(zygote: Zygote) -> float:
+    """What a worker takes for a micro-batch beside the work it is told to do, as measured on a stage alone."""
+    with bed_of(network_of(ALONE)) as bed:
+        took = measured_iterations(bed, ALONE, (1,), zygote)
+    return statistics.median(took) / ALONE.micro_batches - ALONE.forward_s[0] - ALONE.backward_s[0]
+
+
+def run_case(case: Case, overhead: float, zygote: Zygote) -> Outcome:
+    """Predict it from what its links, and a stage alone, are measured to be; then run it."""
+    with bed_of(network_of(case)) as bed:
+        latency_s, transfer_s = _link(bed, case)
+        chain = _chain(case, overhead, latency_s, transfer_s)
+        window = case.window(chain)
+        predicted_s = simulate(chain, window, case.micro_batches).makespan_s
+        measured_s = measured_iterations(bed, case, window, zygote)
+    return Outcome(case, window, latency_s * 1e3, transfer_s * 1e3, predicted_s, measured_s)
+
+
+def _link(bed: Bed, case: Case) -> tuple[float, float]:
+    """Latency of the links, and how long a message occupies one, as measured: all links of a case are alike."""
+    link = bed.network.links[0]
+    latency_s = message_s(bed, link, 1)
+    return latency_s, max(0.0, message_s(bed, link, case.message_bytes) - latency_s)
+
+
+def _chain(case: Case, overhead: float, latency_s: float, transfer_s: float) -> Chain:
+    crossing = [a != b for a, b in zip(case.region_of, case.region_of[1:], strict=False)]
+    return Chain(
+        case.forward_s,
+        tuple(backward_s + overhead for backward_s in case.backward_s),
+        tuple(latency_s * each for each in crossing),
+        tuple(transfer_s * each for each in crossing),
+    )
+
+
+def main() -> int:
+    """Run all cases. 1 where the predictions are further off than they are to be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fidelity", description=__doc__)
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of cases, from 0")
+    given = parser.parse_args()
+    cases = CASES if given.only is None else [CASES[number] for number in given.only]
+    begin_s = time.monotonic()
+    zygote = Zygote()
+    outcomes: list[Outcome] = []
+    try:
+        with interruptible():
+            overhead = overhead_s(zygote)
+            for case in cases:
+                if time.monotonic() > begin_s + BUDGET_S:
+                    break
+                outcomes.append(run_case(case, overhead, zygote))
+                print(json.dumps(outcomes[-1].line()), flush=True)
+    except (BedError, GangError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        zygote.close()
+    summary = {**summary_of(outcomes, overhead), "left_out": len(cases) - len(outcomes)}
+    print(json.dumps(summary))
+    return int(not all(goal(summary) for goal in GOALS))
+
+
+def summary_of(outcomes: Sequence[Outcome], overhead: float) -> dict[str, float]:
+    """The last line."""
+    errors = [abs(outcome.error) for outcome in outcomes]
+    took = {outcome.case: statistics.median(outcome.measured_s) for outcome in outcomes}
+    gain = {"slack_gain": round(took[STRICT] / took[SLACK], 2)} if {STRICT, SLACK} <= took.keys() else {}
+    return {
+        "cases": len(errors),
+        "mean_error": round(statistics.mean(errors), 4),
+        "worst_error": round(max(errors), 4),
+        "overhead_ms": round(overhead * 1e3, 2),
+        **gain,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

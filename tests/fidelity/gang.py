@@ -1,0 +1,129 @@
+"""One case as real processes: the bed of its regions, and a gang of stage workers that sleep for their work."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from agents.protocol import WorkerModel, WorkerPlan
+from service.cli.testbed.bed import Bed
+from service.cli.testbed.network import Link, Network
+from tests.fidelity.cases import HIDDEN, Case
+from tests.integration.worker.conftest import Zygote
+
+WARM_UP = 2
+"""Iterations that are not counted: connections find their windows in the first, and a stage that has nothing to wait
+for from the iteration before begins it early."""
+ITERATIONS = 4
+PORT = 29400
+TIMEOUT_S = 90.0
+VOCABULARY = HIDDEN
+"""Bytes are the tokens, and what the last stage gives serves as its logits."""
+
+
+class GangError(Exception):
+    """The gang did not come to its end: its logs."""
+
+
+def network_of(case: Case) -> Network:
+    """Every two regions of the case with the same link in both directions."""
+    regions = case.regions
+    links = [
+        Link(src=src, dst=dst, latency_ms=case.latency_ms, mbps=case.mbps)
+        for src in regions
+        for dst in regions
+        if src != dst
+    ]
+    return Network(regions=regions, links=tuple(links))
+
+
+def measured_iterations(bed: Bed, case: Case, window: tuple[int, ...], zygote: Zygote) -> list[float]:
+    """Seconds of each iteration after the warm-up, as the workers report them. Raises GangError."""
+    with tempfile.TemporaryDirectory(prefix="bace-fidelity-") as folder:
+        return _Run(bed, case, zygote, Path(folder)).iterations(window)
+
+
+class _Run:
+    def __init__(self, bed: Bed, case: Case, zygote: Zygote, folder: Path) -> None:
+        self._bed, self._case, self._zygote, self._folder = bed, case, zygote, folder
+        corpus = folder / "corpus"
+        corpus.write_bytes(bytes(range(256)) * 16)
+
+    def iterations(self, window: tuple[int, ...]) -> list[float]:
+        plan = self._plan(window)
+        processes = [self._start(plan, stage) for stage in range(self._case.stages)]
+        deadline_s = time.monotonic() + TIMEOUT_S
+        codes: dict[int, int] = {}
+        try:
+            while len(codes) < len(processes):
+                for pid in processes:
+                    if pid not in codes and (code := self._zygote.ask(poll=pid)) is not None:
+                        codes[pid] = code
+                if time.monotonic() > deadline_s or any(codes.values()):
+                    raise GangError(self._log_ends())
+                time.sleep(0.05)
+        finally:
+            for pid in processes:
+                if pid not in codes:
+                    os.kill(pid, 9)
+                    while self._zygote.ask(poll=pid) is None:
+                        time.sleep(0.01)
+        lines = map(json.loads, self._report(self._case.stages - 1).read_text().splitlines())
+        took = [line["step_time_s"] for line in lines if line["kind"] == "step"]
+        return took[WARM_UP:]
+
+    def _plan(self, window: tuple[int, ...]) -> WorkerPlan:
+        case = self._case
+        model = WorkerModel(
+            layers=case.stages, hidden=HIDDEN, heads=1, kv_heads=1, head_dim=2, ffn=1, vocab=VOCABULARY,
+            seq_len=case.tokens,
+        )  # fmt: skip
+        return WorkerPlan(
+            model=model,
+            steps=WARM_UP + ITERATIONS,
+            micro_batch=1,
+            micro_batches=case.micro_batches,
+            dtype="fp32",
+            recompute="none",
+            layers_per_stage=[1] * case.stages,
+            window=list(window),
+            learning_rate=0.001,
+            seed=1,
+            corpus=str(self._folder / "corpus"),
+            checkpoint_uri=(self._folder / "checkpoints").as_uri(),
+            checkpoint_every=1000,
+        )
+
+    def _start(self, plan: WorkerPlan, stage: int) -> int:
+        case, region = self._case, self._case.region_of[stage]
+        seconds = case.forward_s[stage], case.backward_s[stage] / 2, case.backward_s[stage] / 2
+        environment = {
+            "RANK": str(stage),
+            "WORLD_SIZE": str(case.stages),
+            "MASTER_ADDR": self._bed.address(case.regions[0]),
+            "MASTER_PORT": str(PORT),
+            "BACE_STAGE": str(stage),
+            "BACE_STAGES": str(case.stages),
+            "BACE_REPORT": str(self._report(stage)),
+            "BACE_PLAN": plan.model_dump_json(),
+            "BACE_PEER_TIMEOUT": str(TIMEOUT_S),
+            "FIDELITY_SECONDS": json.dumps(seconds),
+            "FIDELITY_NAMESPACE": f"{self._bed.namespace(region).keeper}:{region}",
+            "OMP_NUM_THREADS": "1",
+            "PATH": os.environ["PATH"],
+        }
+        script = Path(__file__).with_name("stage.py")
+        return int(self._zygote.ask(env=environment, log=str(self._log(stage)), script=str(script)))
+
+    def _report(self, stage: int) -> Path:
+        return self._folder / f"report-{stage}"
+
+    def _log(self, stage: int) -> Path:
+        return self._folder / f"stage-{stage}"
+
+    def _log_ends(self) -> str:
+        logs = sorted(self._folder.glob("*-*"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in logs)

@@ -1,0 +1,77 @@
+"""A stage worker that sleeps where it would compute: the built-in worker in everything else.
+
+Run by the study alone (`tests/fidelity/gang.py`). The rendezvous, the schedule, gloo, the votes and the reports are the
+worker's own; its stage module is replaced by one that passes real tensors on after the seconds that it is told. So a
+pipeline may have more stages than the machine has cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.protocol import WorkerPlan
+from agents.worker import train
+from agents.worker.__main__ import main
+from agents.worker.stage import layer_name
+from service.cli.testbed.namespaces import Namespace
+
+
+class _Paced(torch.autograd.Function):
+    """The identity, whose gradient takes a while."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, backward_s: float) -> Tensor:
+        ctx.backward_s = backward_s
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        time.sleep(ctx.backward_s)
+        return gradient, None
+
+
+class SleepingStage(nn.Module):
+    """Takes and gives what a stage of the plan does; `FIDELITY_SECONDS` says how long it pretends to compute."""
+
+    def __init__(self, plan: WorkerPlan, stage: int, device: torch.device) -> None:
+        super().__init__()
+        seconds = json.loads(os.environ["FIDELITY_SECONDS"])
+        self._forward_s, self._input_gradient_s, self._weight_gradient_s = seconds
+        self._name = layer_name(stage)
+        self.layer = nn.ParameterDict({"weight": torch.zeros(plan.model.hidden)}).to(device)
+        if stage == 0:
+            self.layer["embedding"] = torch.zeros(plan.model.hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        begin_s = time.perf_counter()
+        stream = x if x.is_floating_point() else self.layer["embedding"].expand(*x.shape, -1)
+        stream = _Paced.apply(stream, self._input_gradient_s)
+        stream = stream + _Paced.apply(self.layer["weight"], self._weight_gradient_s)
+        time.sleep(max(0.0, self._forward_s - (time.perf_counter() - begin_s)))
+        return stream
+
+    def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """As a stage names its layers."""
+        yield self._name, self.layer
+
+
+def run() -> None:
+    """Train in the namespace `FIDELITY_NAMESPACE`, before whatever else wants the processor."""
+    keeper, region = os.environ["FIDELITY_NAMESPACE"].split(":")
+    Namespace(int(keeper), region).enter()
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    train.StageModule = SleepingStage  # type: ignore[assignment,misc]
+    main()
+
+
+if __name__ == "__main__":
+    run()
