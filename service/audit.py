@@ -8,10 +8,10 @@ like denials from one place are one row with their number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -23,6 +23,8 @@ from service.db.tables import SHARED_PROJECT
 from service.logging import without_secrets
 from service.ports import Db
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 NEW = 0
@@ -92,21 +94,47 @@ class AuditedDb:
     def close(self) -> None:
         """The request does not own it."""
 
+    async def together(self, work: Callable[[Session, Sequence[A]], Sequence[R | None]], item: A) -> R | None:
+        """`work` appends one event for each item that it stores, in their order."""
+        if self.is_written:
+            return await self.inner.together(work, item)
+        result = await self.inner.together(_WithRows(work), (item, self.attempt))
+        self.is_written = result is not None
+        return result
+
     def _with_row(self, session: Session, work: Callable[[Session], T]) -> T:
         result = work(session)
-        entry = self.attempt.entry(Outcome.DONE)
         changes = events.pending(session)
-        if changes:
-            first = changes[0]
-            entry = replace(
-                entry,
-                object_kind=first["object_kind"],
-                object_id=first["object_id"],
-                # An administrator's change of a tenant's object is that tenant's to see.
-                project=first["project"] if entry.project == SHARED_PROJECT else entry.project,
-            )
-        audit.add(session, [entry])
+        audit.add(session, [_row(self.attempt, changes[0] if changes else None)])
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class _WithRows(Generic[A, R]):
+    """Work of many requests, with the rows of those for which it has stored anything. Equal where the work is."""
+
+    work: Callable[[Session, Sequence[A]], Sequence[R | None]]
+
+    def __call__(self, session: Session, asked: Sequence[tuple[A, Attempt]]) -> Sequence[R | None]:
+        results = self.work(session, [item for item, _ in asked])
+        stored = [attempt for (_, attempt), result in zip(asked, results, strict=True) if result is not None]
+        changes = events.pending(session)
+        audit.add(session, [_row(attempt, change) for attempt, change in zip(stored, changes, strict=True)])
+        return results
+
+
+def _row(attempt: Attempt, change: Mapping[str, Any] | None) -> AuditRecord:
+    """Of a request that was done, and what it changed (an event's row), if anything."""
+    entry = attempt.entry(Outcome.DONE)
+    if change is None:
+        return entry
+    return replace(
+        entry,
+        object_kind=change["object_kind"],
+        object_id=change["object_id"],
+        # An administrator's change of a tenant's object is that tenant's to see.
+        project=change["project"] if entry.project == SHARED_PROJECT else entry.project,
+    )
 
 
 @dataclass(slots=True)

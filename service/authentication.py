@@ -34,6 +34,8 @@ class _Known:
     account: AccountRecord
     is_covered: bool
     """Whether the account still holds the role that the token carries, or more."""
+    principal: Principal
+    """Whoever shows it, while it opens anything."""
 
 
 class Authenticator:
@@ -100,19 +102,8 @@ class Authenticator:
         now_s = self._services.clock.now()
         if known is None or not _opens(known, sha256, now_s):
             raise UnauthenticatedError(_UNKNOWN)
-        token = known.token
-        self._note_use(token, now_s)
-        return Principal(
-            token_id=token.token_id,
-            name=token.name,
-            role=Role(token.role),
-            project=token.project,
-            sha256=sha256,
-            account_id=known.account.account_id,
-            account=known.account.name,
-            expires_at_s=token.expires_at_s,
-            credential=_credential(token, sha256) if token.role == Role.AGENT else None,
-        )
+        self._note_use(known.token, now_s)
+        return known.principal
 
     def forget_token(self, token: TokenRecord) -> None:
         """Look into the database again: it was revoked or rotated here."""
@@ -162,7 +153,22 @@ def _read(session: Session, sha256: str, now_s: float) -> _Known | None:
         return None
     held = accounts.roles_of(session, [account.account_id]).get(account.account_id, [])
     grants = [Grant(Role(each.role), each.project) for each in held]
-    return _Known(now_s, token, account, any_covers(grants, Grant(Role(token.role), token.project)))
+    is_covered = any_covers(grants, Grant(Role(token.role), token.project))
+    return _Known(now_s, token, account, is_covered, _principal(token, account, sha256))
+
+
+def _principal(token: TokenRecord, account: AccountRecord, sha256: str) -> Principal:
+    return Principal(
+        token_id=token.token_id,
+        name=token.name,
+        role=Role(token.role),
+        project=token.project,
+        sha256=sha256,
+        account_id=account.account_id,
+        account=account.name,
+        expires_at_s=token.expires_at_s,
+        credential=_credential(token, sha256) if token.role == Role.AGENT else None,
+    )
 
 
 def _opens(known: _Known, sha256: str, now_s: float) -> bool:

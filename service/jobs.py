@@ -6,20 +6,18 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
 from scheduler.policies import plans_by_limits
-from scheduler.policies.quota_reasons import too_small
 from scheduler.spec.job import JobDocument
-from scheduler.spec.support import named_regions
-from service import cursors, job_input, topics
+from service import cursors, job_input, submissions, topics
 from service.access import Principal
-from service.db.records import EventRecord, IdempotencyRecord, JobRecord, QuotaRecord
-from service.db.repositories import access, cluster, events, jobs, quotas
+from service.db.records import EventRecord, IdempotencyRecord, JobRecord
+from service.db.repositories import access, cluster, events, jobs
 from service.db.scope import Scope
 from service.errors import (
     AmbiguousIdError,
@@ -29,10 +27,11 @@ from service.errors import (
     PreconditionFailedError,
 )
 from service.job_views import JobView, view_jobs, view_new_job
-from service.lifecycle import Moment, record_birth
+from service.lifecycle import Moment
 from service.progress import request_cancel
-from service.reason_documents import plan_pending, to_document
+from service.reason_documents import plan_pending
 from service.services import Services
+from service.submissions import Submission
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _AMBIGUOUS_SHOWN = 5
@@ -53,46 +52,50 @@ async def submit(
 
     Raises InvalidInputError, ForbiddenError, or IdempotencyMismatchError for a key used with another body.
     """
-    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
     now_s = services.clock.now()
-    record = _new_job(parsed, services.ids.new("job"), principal, now_s)
-    fingerprint = fingerprint_of(document)
-
-    def work(session: Session) -> Submitted:
-        if idempotency_key is not None:
-            first = _claim(session, record, idempotency_key, fingerprint)
-            if first is not None:
-                return Submitted(view_jobs(session, [first], now_s)[0], replayed=True)
-        if parsed.placement.regions or named_regions(parsed):
-            job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
-        access.ensure_project(session, record.project, now_s)
-        told = replace(record, reasons=_reasons(parsed, quotas.of_project(session, record.project)))
-        jobs.add(session, told)
-        record_birth(
-            session,
-            "job",
-            record.job_id,
-            record.state,
-            record.project,
-            principal.moment(now_s),
-            name=record.name,
-            **_not_planned_by(parsed, services.settings.policy),
-        )
-        return Submitted(view_new_job(told), replayed=False)
-
-    submitted = await services.db.run(work)
+    submission = _submission(services, principal, document, idempotency_key, now_s)
+    stored = await services.db.together(submissions.store, submission)
+    if stored is None:  # it was submitted before, or must be refused, or others were in its way
+        submitted = await services.db.run(lambda session: _submit_alone(session, submission, now_s))
+    else:
+        submitted = Submitted(view_new_job(stored), replayed=False)
     if not submitted.replayed:
         await services.bus.publish(topics.PLANNING)
     return submitted
 
 
-def _reasons(job: JobDocument, quota: QuotaRecord) -> list[dict[str, Any]]:
-    """Why it waits until a planning round has looked at it; at once, if its project may never hold so many GPUs."""
-    parallelism = job.to_spec("", job.project, 0.0).parallelism
-    least = (parallelism.stages_min or 1) * parallelism.gpus_per_stage
-    if quota.gpus is not None and least > quota.gpus:
-        return [to_document(too_small(job.project, quota.gpus, least))]
-    return [plan_pending("accepted")]
+def _submission(
+    services: Services,
+    principal: Principal,
+    document: dict[str, Any],
+    idempotency_key: str | None,
+    now_s: float,
+) -> Submission:
+    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
+    record = _new_job(parsed, services.ids.new("job"), principal, now_s)
+    claim = (
+        None
+        if idempotency_key is None
+        else IdempotencyRecord(
+            record.project, idempotency_key, fingerprint_of(document), record.job_id, now_s
+        )
+    )
+    not_planned_by = _not_planned_by(parsed, services.settings.policy)
+    return Submission(parsed, record, claim, principal.moment(now_s), not_planned_by)
+
+
+def _submit_alone(session: Session, submission: Submission, now_s: float) -> Submitted:
+    """What stands in its way is told: the job that was submitted before under its key, or an error."""
+    if submission.claim is not None:
+        first = _submitted_before(session, submission.claim)
+        if first is not None:
+            return Submitted(view_jobs(session, [first], now_s)[0], replayed=True)
+    if submission.names_regions:
+        job_input.check_regions(submission.document, [region.region for region in cluster.regions(session)])
+    (stored,) = submissions.store(session, [submission])
+    if stored is None:
+        raise ConflictError("the Idempotency-Key is in use by a submission that has not ended: try again")
+    return Submitted(view_new_job(stored), replayed=False)
 
 
 def _not_planned_by(job: JobDocument, policy: str) -> dict[str, list[str]]:
@@ -189,19 +192,16 @@ def fingerprint_of(document: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _claim(session: Session, record: JobRecord, key: str, fingerprint: str) -> JobRecord | None:
-    """The job that was submitted under the key before; None if the key is now this one's."""
-    claim = IdempotencyRecord(record.project, key, fingerprint, record.job_id, record.submitted_at_s)
-    if access.remember_answer(session, claim):
-        return None
-    before = access.answered_before(session, record.project, key)
+def _submitted_before(session: Session, claim: IdempotencyRecord) -> JobRecord | None:
+    """The job that was submitted under the key before. Raises IdempotencyMismatchError where that was another body."""
+    before = access.answered_before(session, claim.project, claim.key)
     if before is None:
-        raise ConflictError("the Idempotency-Key is in use by a submission that has not ended: try again")
-    if before.fingerprint != fingerprint:
+        return None
+    if before.fingerprint != claim.fingerprint:
         raise IdempotencyMismatchError(
             f"this Idempotency-Key was used for job {before.job_id} with another body: use a new key for a new job"
         )
-    return jobs.get(session, Scope(record.project), before.job_id)
+    return jobs.get(session, Scope(claim.project), before.job_id)
 
 
 def _new_job(parsed: JobDocument, job_id: str, principal: Principal, now_s: float) -> JobRecord:
@@ -226,7 +226,7 @@ def _new_job(parsed: JobDocument, job_id: str, principal: Principal, now_s: floa
         not_before_s=0.0,
         cancel_requested=False,
         stop_cause=None,
-        reasons=[],
+        reasons=[plan_pending("accepted")],
         queue_position=None,
         version=1,
     )

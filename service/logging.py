@@ -6,7 +6,8 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from functools import partial
+from typing import Any, TextIO
 
 import structlog
 
@@ -21,16 +22,15 @@ def configure() -> None:
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
-        structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         hide_secrets,
     ]
+    # Our own lines, one for each request, go straight to the file: the standard library's way is twice as long.
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
+        processors=[*shared, structlog.processors.JSONRenderer()],
+        logger_factory=partial(_NamedLogger, sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -45,6 +45,14 @@ def configure() -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     for noisy in ("uvicorn.access", "alembic.runtime.migration", "sse_starlette"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class _NamedLogger(structlog.WriteLogger):
+    """Writes whole lines; `name` is the `logger` of each."""
+
+    def __init__(self, file: TextIO, name: str = "") -> None:
+        super().__init__(file)
+        self.name = name
 
 
 def hide_secrets(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

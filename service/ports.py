@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -45,6 +47,11 @@ class Db(Protocol):
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """The same for work that only reads: it sees one consistent state, and waits for no writer."""
+        ...
+
+    async def together(self, work: Callable[[Session, Sequence[A]], Sequence[R | None]], item: A) -> R | None:
+        """Many of a kind as one: `work` is called for all items that have come in with it meanwhile, and gives an
+        answer for each, in their order. None: nothing of that item was stored, it has to be tried alone (`run`)."""
         ...
 
     def close(self) -> None: ...

@@ -16,11 +16,14 @@ from sqlalchemy.orm import Session
 from service import topics
 from service.db.engine import Mode
 from service.db.group import Outcome, Unit, transact_group
+from service.db.together import Many, Together
 from service.db.transaction import transact
 from service.errors import UnavailableError
 from service.limits import MAX_WAITING_WRITES
 from service.ports import Bus
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 GROUP_UNITS = 64
@@ -51,6 +54,7 @@ class ThreadPoolDb:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="db-write")
         self._is_writing = False
         self._waiting: deque[_Waiting] = deque()
+        self._together = Together(self.run)
 
     async def run(self, work: Callable[[Session], T]) -> T:
         """Raises UnavailableError where too many writes are waiting already; nothing is stored then."""
@@ -68,6 +72,9 @@ class ThreadPoolDb:
             await self._bus.publish(topics.EVENTS)
         result: T = outcome.result
         return result
+
+    async def together(self, work: Many[A, R], item: A) -> R | None:
+        return await self._together.do(work, item)
 
     def _begin_group(self) -> None:
         """Hands the next group to the writer, if it is idle and anybody waits."""
@@ -112,12 +119,16 @@ class InlineDb:
     def __init__(self, engine: Engine, bus: Bus) -> None:
         self._engine = engine
         self._bus = bus
+        self._together = Together(self.run)
 
     async def run(self, work: Callable[[Session], T]) -> T:
         result, wrote_events = transact(self._engine, Mode.WRITE, work)
         if wrote_events:
             await self._bus.publish(topics.EVENTS)
         return result
+
+    async def together(self, work: Many[A, R], item: A) -> R | None:
+        return await self._together.do(work, item)
 
     async def read(self, work: Callable[[Session], T]) -> T:
         return transact(self._engine, Mode.READ, work)[0]

@@ -122,7 +122,7 @@ async def _principal(request: Request) -> Principal | None:
     principal = await tokens.recognise(_bearer(request), address)
     # Not the principal yet: whoever is denied below was recognised all the same, and the audit log tells who it was.
     request.state.recognised = principal
-    if not request.url.path.startswith(AGENT_PREFIX):  # heartbeats never wait
+    if not request.scope["path"].startswith(AGENT_PREFIX):  # heartbeats never wait
         tokens.keep_to_rate(principal, cost)
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:

@@ -15,6 +15,9 @@ from service.api.access import authorise
 from service.errors import FieldError, InvalidInputError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Way = tuple[Any, str | int] | None
+"""To a value: the way to what holds it, and its key there; None for the document itself."""
+_DIGITS = len(str(limits.MAX_JSON_INTEGER))
 
 
 class StrictRoute(APIRoute):
@@ -87,38 +90,46 @@ def _no_constant(name: str) -> Any:
 
 
 def _integer(text: str) -> int:
-    if len(text.lstrip("-")) > len(str(limits.MAX_JSON_INTEGER)):
+    if len(text) > _DIGITS and len(text.lstrip("-")) > _DIGITS:
         raise _refused("", f"whole numbers of at most {limits.MAX_JSON_INTEGER}", text)
     return int(text)
 
 
 def _check(document: Any) -> None:
     """Depth, and what passes as JSON but not as a value of ours; without recursion."""
-    pending: list[tuple[str, int, Any]] = [("", 1, document)]
+    pending: list[tuple[Any, int, Way]] = [(document, 1, None)]
     while pending:
-        pointer, depth, value = pending.pop()
+        value, depth, way = pending.pop()
         if isinstance(value, dict | list):
             if depth > limits.MAX_JSON_DEPTH:
-                raise _too_deep(pointer)
+                raise _too_deep(_pointer(way))
             entries = value.items() if isinstance(value, dict) else enumerate(value)
             for key, entry in entries:
-                below = f"{pointer}/{_escaped(str(key))}"
                 if isinstance(key, str):
-                    _check_text(below, key)
-                pending.append((below, depth + 1, entry))
+                    _check_text(key, (way, key))
+                pending.append((entry, depth + 1, (way, key)))
         elif isinstance(value, str):
-            _check_text(pointer, value)
+            _check_text(value, way)
         elif isinstance(value, int) and not -limits.MAX_JSON_INTEGER <= value <= limits.MAX_JSON_INTEGER:
-            raise _refused(pointer, f"a whole number of at most {limits.MAX_JSON_INTEGER}", value)
+            raise _refused(_pointer(way), f"a whole number of at most {limits.MAX_JSON_INTEGER}", value)
         elif isinstance(value, float) and not math.isfinite(value):
-            raise _refused(pointer, "a finite number", value)
+            raise _refused(_pointer(way), "a finite number", value)
 
 
-def _check_text(pointer: str, text: str) -> None:
+def _check_text(text: str, way: Way) -> None:
     if "\x00" in text:
-        raise _refused(pointer, "text without NUL characters", text)
+        raise _refused(_pointer(way), "text without NUL characters", text)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise _refused(pointer, "text without lone surrogates", text)
+        raise _refused(_pointer(way), "text without lone surrogates", text)
+
+
+def _pointer(way: Way) -> str:
+    """The JSON pointer of a value; few are ever asked for."""
+    keys: list[str] = []
+    while way is not None:
+        way, key = way
+        keys.append(_escaped(str(key)))
+    return "".join(f"/{key}" for key in reversed(keys))
 
 
 def _escaped(key: str) -> str:

@@ -35,7 +35,7 @@ class Reader(Generic[R]):
 
     def add(self, session: Session, *records: R) -> None:
         """Inserts records as they are. Raises IntegrityError where a constraint forbids it."""
-        session.execute(self._insert, [self._values(record) for record in records])
+        session.connection().execute(self._insert, [self._values(record) for record in records])
 
     def add_unless_there(self, session: Session, record: R) -> bool:
         """Inserts a record; False where its key is taken already."""

@@ -17,6 +17,7 @@ from service.api.schemas.events import Event
 from service.api.schemas.jobs import SPEC, Explanation, Job, LogLine, Step
 from service.api.sse import Batch, Feed, resume_after, stream
 from service.api.strict_json import StrictRoute
+from service.api.wire_route import WireRoute
 from service.db.records import LogRecord
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute, responses=REFUSALS)
@@ -38,7 +39,6 @@ Version = Annotated[int | None, Depends(wanted_version)]
 Stage = Annotated[int | None, Query(ge=0, le=4096, description="of one stage")]
 
 
-@router.post("", status_code=201, response_model=Job)
 async def submit(
     services: Injected, principal: Caller, document: JobBody, idempotency_key: Key = None
 ) -> Response:
@@ -49,6 +49,11 @@ async def submit(
     if submitted.replayed:
         headers["Idempotency-Replayed"] = "true"
     return answered(job, 201, headers)
+
+
+router.add_api_route(
+    "", submit, methods=["POST"], status_code=201, response_model=Job, route_class_override=WireRoute
+)
 
 
 @router.get("", response_model=Page[Job])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import func, or_, select, true, update
+from sqlalchemy import bindparam, func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -15,6 +15,11 @@ from service.db.tables import AccountRow, IdempotencyRow, ProjectRow, TokenRow
 _projects = Reader(ProjectRecord, ProjectRow)
 _tokens = Reader(TokenRecord, TokenRow)
 _idempotency = Reader(IdempotencyRecord, IdempotencyRow)
+# Of several projects it finds a few too many.
+_TAKEN = select(IdempotencyRow.project, IdempotencyRow.key).where(
+    IdempotencyRow.project.in_(bindparam("projects", expanding=True)),
+    IdempotencyRow.key.in_(bindparam("keys", expanding=True)),
+)
 
 
 def projects(session: Session, scope: Scope) -> list[ProjectRecord]:
@@ -151,6 +156,20 @@ def answered_before(session: Session, project: str, key: str) -> IdempotencyReco
     return _idempotency.first(session, IdempotencyRow.project == project, IdempotencyRow.key == key)
 
 
-def remember_answer(session: Session, record: IdempotencyRecord) -> bool:
-    """False if the key was taken before."""
-    return _idempotency.add_unless_there(session, record)
+def remember_answers(session: Session, records: Sequence[IdempotencyRecord]) -> list[bool]:
+    """False for one whose key was taken before, by a stored one or by one in front of it."""
+    wanted = {
+        "projects": sorted({record.project for record in records}),
+        "keys": sorted({record.key for record in records}),
+    }
+    taken = {(project, key) for project, key in session.connection().execute(_TAKEN, wanted)}
+    answers, new = [], []
+    for record in records:
+        is_new = (record.project, record.key) not in taken
+        answers.append(is_new)
+        if is_new:
+            taken.add((record.project, record.key))
+            new.append(record)
+    if new:
+        _idempotency.add(session, *new)
+    return answers

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Table, delete, insert, select
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -16,13 +16,15 @@ from service.db.scope import Scope
 from service.db.tables import AuditRow
 
 _audit = Reader(AuditRecord, AuditRow)
+_INSERT = insert(cast("Table", AuditRow.__table__))
 _GIVEN = [field.name for field in fields(AuditRecord) if field.name != "seq"]
 
 
 def add(session: Session, records: Sequence[AuditRecord]) -> None:
     """Append rows; each gets its number."""
     rows = [{name: getattr(record, name) for name in _GIVEN} for record in records]
-    session.execute(insert(AuditRow.__table__), rows)  # type: ignore[arg-type]  # it is a Table
+    if rows:
+        session.connection().execute(_INSERT, rows)
 
 
 def page(

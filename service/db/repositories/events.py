@@ -65,9 +65,10 @@ def _write_pending(session: Session) -> None:
     rows = session.info.pop(_PENDING, [])
     if not rows:
         return
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(_TAKE_TURN, {"lock": _LOCK})
-    session.execute(_INSERT, rows)
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        connection.execute(_TAKE_TURN, {"lock": _LOCK})
+    connection.execute(_INSERT, rows)
     session.info[_WROTE] = True
 
 

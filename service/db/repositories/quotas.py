@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.db.records import QuotaRecord
 from service.db.tables import MonthlySpendingRow, ProjectRow
 from service.db.upsert import insert_of
+
+_OF_NAMED = select(ProjectRow.project, ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month).where(
+    ProjectRow.project.in_(bindparam("projects", expanding=True))
+)
 
 
 def of_projects(session: Session) -> dict[str, QuotaRecord]:
@@ -22,12 +26,15 @@ def of_projects(session: Session) -> dict[str, QuotaRecord]:
     return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
 
 
+def of_named(session: Session, projects: Sequence[str]) -> dict[str, QuotaRecord]:
+    """Of those of these projects that there are."""
+    found = session.connection().execute(_OF_NAMED, {"projects": projects})
+    return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
+
+
 def of_project(session: Session, project: str) -> QuotaRecord:
     """Of one; without any limits if there is no such project."""
-    found = session.execute(
-        select(ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month).where(ProjectRow.project == project)
-    ).first()
-    return QuotaRecord(None, None) if found is None else QuotaRecord(*found)
+    return of_named(session, [project]).get(project, QuotaRecord(None, None))
 
 
 def change(session: Session, project: str, quota: QuotaRecord) -> None:

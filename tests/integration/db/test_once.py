@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -11,9 +13,11 @@ from service.db.records import AccountRecord, IdempotencyRecord
 from service.db.repositories import access, accounts
 from service.db.transaction import transact
 
+CLAIM = IdempotencyRecord("nlp", "key", "print", "job-1", 1.0)
+
 
 def claim(session: Session) -> bool:
-    return access.remember_answer(session, IdempotencyRecord("nlp", "key", "print", "job-1", 1.0))
+    return access.remember_answers(session, [CLAIM])[0]
 
 
 def test_a_key_is_claimed_once(engine: Engine) -> None:
@@ -22,6 +26,16 @@ def test_a_key_is_claimed_once(engine: Engine) -> None:
 
 def test_a_key_is_claimed_once_among_those_who_share_a_commit(engine: Engine) -> None:
     assert [outcome.result for outcome in transact_group(engine, [claim] * 3)] == [True, False, False]
+
+
+def test_a_key_is_claimed_once_among_those_that_are_claimed_together(engine: Engine) -> None:
+    other = replace(CLAIM, project="vision")
+
+    def claims(session: Session) -> list[bool]:
+        return access.remember_answers(session, [CLAIM, other, CLAIM, replace(CLAIM, key="another")])
+
+    assert transact(engine, Mode.WRITE, claims)[0] == [True, True, False, True]
+    assert transact(engine, Mode.WRITE, claims)[0] == [False] * 4
 
 
 def test_a_project_and_a_name_are_made_once(engine: Engine) -> None:
