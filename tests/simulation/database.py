@@ -23,12 +23,15 @@ from service.control.errors import DoublePromiseError, FencedError, StalePlanErr
 from service.db import migrate
 from service.db.engine import Mode, make_engine
 from service.db.group import Outcome, Unit, transact_group
+from service.db.together import Many, Together
 from service.db.transaction import transact
 from service.errors import UnavailableError
 from service.ports import Bus
 from tests.simulation.clocks import Gate
 from tests.simulation.trace import Trace
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 BUSY_ODDS = 0.7
@@ -129,6 +132,7 @@ class ReplicaDb:
         self._bus = bus
         self._dice = dice
         self._waiting: list[_Waiting] = []
+        self._together = Together(self.run)
         self.epoch_held: Callable[[], float] = float
         """Under which epoch this replica believes to lead."""
         self.is_dead = False
@@ -164,6 +168,9 @@ class ReplicaDb:
         result = self._database.read(work)
         await self._come_back()
         return result
+
+    async def together(self, work: Many[A, R], item: A) -> R | None:
+        return await self._together.do(work, item)
 
     def close(self) -> None:
         """The connection ends with the process."""
