@@ -202,6 +202,10 @@ class WorkerPlan(Wire):
     """Whether a rank keeps to its order, or takes whatever is ready first in it, as long as its caps admit it."""
     weight_rule: Literal["flush", "current", "predicted", "double-buffered", "stashed"] = "flush"
     """Which weights a backward uses, and when they change."""
+    update_every: Annotated[int, Field(ge=1, le=65536)] = 1
+    """Micro-batches an update, of the rules that update within an iteration: all but flush."""
+    error_feedback: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Strength of the correction of double-buffered; 0: none."""
     learning_rate: Annotated[float, Field(gt=0, le=1)]
     seed: Count
     codec: WorkerCodec | None = None

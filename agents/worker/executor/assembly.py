@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from agents.worker.busy import BusyMeter
+from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.codec.stage import message_example
 from agents.worker.executor.messages import Messages
 from agents.worker.executor.pipeline import PipelineExecutor
 from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.executor.stage_work import StageWork
+from agents.worker.executor.weights import WeightRule
 from agents.worker.gang import Gang
 from agents.worker.model import cross_entropy
 from agents.worker.schedule import TorchExecutor, pipeline_stage
@@ -69,14 +71,7 @@ def on_ours(
     plan, rank_plan = settings.plan, settings.rank_plan
     work = {}
     for stage in stages:
-        rule = weight_rule(
-            RuleChoice(plan.weight_rule),
-            [layer for _, layer in stage.module.named_layers()],
-            stage.optimizer,
-            gang.average,
-            micro_batches=plan.micro_batches,
-            in_flight=rank_plan.caps[stage.index],
-        )
+        rule = _rule(settings, gang, stage)
         loss = cross_entropy if stage.index == rank_plan.last_stage else None
         beside = (
             () if stage.codec is None else [each for end in stage.codec.ends for each in end.parameters()]
@@ -89,3 +84,20 @@ def on_ours(
         if 0 <= index < rank_plan.last_stage
     }
     return PipelineExecutor(rank_plan, work, Messages(gang.pipeline, rank_plan, given))
+
+
+def _rule(settings: Settings, gang: Gang, stage: TrainedStage) -> WeightRule:
+    plan = settings.plan
+    try:
+        return weight_rule(
+            RuleChoice(plan.weight_rule, plan.update_every, plan.error_feedback),
+            [layer for _, layer in stage.module.named_layers()],
+            stage.optimizer,
+            gang.average,
+            micro_batches=plan.micro_batches,
+            in_flight=settings.rank_plan.caps[stage.index],
+        )
+    except ValueError as error:
+        raise WorkerEndError(
+            Cause.INVALID_PLAN, f"BACE_PLAN: weight_rule {plan.weight_rule}: {error}"
+        ) from error

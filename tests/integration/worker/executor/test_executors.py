@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from agents.worker.data import load_corpus
+from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.model import cross_entropy
+from agents.worker.study.serial import SerialPipeline
 from agents.worker.trained_stage import TrainedStage
 from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.generate import generate
@@ -17,7 +19,7 @@ from scheduler.pipeline.plan.ir import Plan
 from scheduler.pipeline.plan.passes import plan_of
 from scheduler.pipeline.plan.timing import timeline
 from tests.plans import every_hop
-from tests.wire_plans import wire_plan
+from tests.wire_plans import rank_plans, wire_plan
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
 
@@ -89,6 +91,59 @@ def test_a_window_runs_on_our_executor_as_well(execute: Any) -> None:
     found = execute(plan, "ours", order=None)
 
     assert found.traces() == [[str(each) for each in rank if each.op.computes] for rank in plan.actions]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        RuleChoice("current"),
+        RuleChoice("predicted"),
+        RuleChoice("stashed"),
+        RuleChoice("double-buffered", 4, 1.0),
+    ],
+    ids=lambda choice: choice.name,
+)
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
+def test_a_weight_rule_learns_in_processes_what_it_learns_in_one(
+    execute: Any, name: str, choice: RuleChoice
+) -> None:
+    plan = PLANS[name]()
+    settings = {"update_every": choice.every, "error_feedback": choice.error_feedback}
+
+    found = execute(plan, "ours", weight_rule=choice.name, steps=3, **settings)
+
+    for one, other in zip(found.losses, serial_losses(plan, choice, 3), strict=True):
+        assert one == pytest.approx(other, abs=TOLERANCE)
+
+
+def serial_losses(plan: Plan, choice: RuleChoice, steps: int) -> list[list[float]]:
+    """Of every step, the micro-batches', in one process that runs the actions of all ranks."""
+    told = wire_plan(plan, 0, weight_rule=choice.name)
+    stages = [TrainedStage.of(told, index, torch.device("cpu")) for index in range(len(plan.caps))]
+    rules = [
+        weight_rule(
+            choice,
+            [layer for _, layer in stage.module.named_layers()],
+            stage.optimizer,
+            lambda tensors: None,
+            micro_batches=told.micro_batches,
+            in_flight=plan.caps[stage.index],
+        )
+        for stage in stages
+    ]
+    pipeline = SerialPipeline([stage.module for stage in stages], rules, cross_entropy)
+    order = [each.computations for each in rank_plans(plan, weight_rule=choice.name)]
+    corpus = load_corpus(None, told.model.seq_len)
+    losses = []
+    for step in range(1, steps + 1):
+        inputs, targets = (
+            part.split(told.micro_batch)
+            for part in corpus.batch(
+                told.seed, step, 0, told.micro_batch * told.micro_batches, told.model.seq_len
+            )
+        )
+        losses.append(pipeline.iteration(order, lambda each, x=inputs, y=targets: (x[each], y[each])))
+    return losses
 
 
 def assert_same(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.protocol import WorkerCodec
 from scheduler.pipeline.plan import layouts, split_orders
 from scheduler.pipeline.plan.ir import Plan
 from tests.integration.worker.test_equal_losses import one_process
@@ -86,6 +87,19 @@ def test_every_weight_rule_trains(gangs: Any, rule: str) -> None:
     assert losses[-1] < losses[0] < math.inf
 
 
+def test_a_hint_trains_a_codec_as_a_strict_order_does(gangs: Any) -> None:
+    codec = WorkerCodec(rank=8, boundaries=[0])
+    losses = []
+    for binding in ("strict", "hint"):
+        folder = (gangs.folder / binding).as_uri()
+        plan = gangs.plan(3, binding=binding, codec=codec, steps=5, checkpoint_uri=folder)
+        workers = gangs.start(plan, 3)
+        assert [worker.exit_code() for worker in workers] == [0] * 3, workers[0].log.read_text()
+        losses.append(list(workers[-1].losses.values()))
+
+    assert losses[0] == pytest.approx(losses[1], abs=TOLERANCE)
+
+
 def test_all_ranks_stop_after_the_same_step(gangs: Any) -> None:
     workers = gangs.start(gangs.plan(3, binding="hint", steps=ENDLESS, checkpoint_every=ENDLESS), 3)
     gangs.until(lambda: len(workers[-1].losses) >= 3, "three steps")
@@ -113,6 +127,17 @@ def test_a_rank_that_falls_silent_ends_the_others(gangs: Any) -> None:
 
     assert workers[1].exit_code() == 12
     assert workers[1].end["cause"] == "peer-lost"
+
+
+def test_a_weight_rule_that_does_not_suit_the_window_is_named(gangs: Any) -> None:
+    plan = gangs.plan(1, weight_rule="double-buffered", window=[3], micro_batches=4)
+    (worker,) = gangs.start(plan, 1)
+
+    assert worker.exit_code() == 2
+    assert worker.end["cause"] == "invalid-plan"
+    assert (
+        "weight_rule double-buffered: rule.every is 1 with 3 micro-batches in flight" in worker.end["detail"]
+    )
 
 
 def test_an_order_that_is_not_right_is_refused_before_anything_starts(gangs: Any) -> None:
