@@ -33,9 +33,9 @@ def longest_delay(stages: int) -> int:
 def pipedream(stages: int, micro_batches: int) -> Order:
     """PipeDream's 1F1B without a flush, as its stages would take their work. Layout: `line`.
 
-    In slots of one F or one B, every stage looks at what was there when the slot began. Until its first backward it
-    takes a backward if there is one and a forward otherwise, then the two in turn, or the one that is there. The
-    first stage holds at most S micro-batches. Raises InvalidValueError for less than one stage or micro-batch.
+    In slots of one F or one B, every stage looks at what was there when the slot began, and takes a backward if there
+    is one, a forward otherwise. (To take the two in turn, as PipeDream says, comes to the same.) The first stage holds
+    at most S micro-batches. Raises InvalidValueError for less than one stage or micro-batch.
     """
     if stages < 1 or micro_batches < 1:
         raise InvalidValueError("stages, micro_batches", (stages, micro_batches), "1 or more of each")
@@ -61,14 +61,10 @@ class _Stage:
     def take_turn(self, fed: int, back: int) -> None:
         """One slot, when the stage before has done `fed` forwards and the stage behind `back` backwards."""
         full = self.forwards - self.backwards == self._most_in_flight
-        can_forward, can_backward = self.forwards < fed and not full, self.backwards < back
-        if not (can_forward or can_backward):
-            return
-        rests = self.backwards > 0 and can_forward and self.actions[-1].op is Op.BACKWARD
-        if can_backward and not rests:
+        if self.backwards < back:
             self.actions.append(StageAction(self.number, Op.BACKWARD, self.backwards))
             self.backwards += 1
-        else:
+        elif self.forwards < fed and not full:
             self.actions.append(StageAction(self.number, Op.FORWARD, self.forwards))
             self.forwards += 1
 
