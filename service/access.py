@@ -78,6 +78,8 @@ class Credential:
     single_use: bool = False
     renew_at_s: float | None = None
     """From when on an identity gets a new secret."""
+    newest_sha256: str = ""
+    """Of the newest secret of the token when it was recognised: that which was shown, unless it was rotated."""
 
     @property
     def is_identity(self) -> bool:

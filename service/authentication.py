@@ -188,7 +188,7 @@ def _credential(token: TokenRecord, sha256: str) -> Credential:
         renew_at_s = began_s + RENEWED_AFTER * (token.expires_at_s - began_s)
     if not hmac.compare_digest(token.sha256, sha256):
         renew_at_s = began_s  # its new secret has not reached it
-    return Credential(token.token_id, sha256, token.agent_id, token.single_use, renew_at_s)
+    return Credential(token.token_id, sha256, token.agent_id, token.single_use, renew_at_s, token.sha256)
 
 
 def _bound(remembered: OrderedDict[str, _Known] | OrderedDict[str, float]) -> None:

@@ -147,8 +147,8 @@ async def renewed(services: Services, credential: Credential) -> tuple[str, floa
 
     def work(session: Session) -> bool:
         record = access.token(session, EVERYTHING, credential.token_id)
-        if record is None or record.revoked_at_s is not None:
-            return False
+        if record is None or record.revoked_at_s is not None or record.sha256 != credential.newest_sha256:
+            return False  # or renewed for another heartbeat meanwhile: that secret may have reached the agent
         shown_is_current = record.sha256 == credential.sha256
         made = replace(
             record,

@@ -7,6 +7,7 @@ left to `agents_link.heartbeat`, which does the same for a quiet one, one by one
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from service.db.agent_queries import Heard, LiveProcess
 from service.db.records import AgentRecord
 from service.lifecycle import ENDED_PROCESS_STATES, PENDING, NodeState
 
+ROUNDING_S = 1e-5
+"""Of sums of epoch times: two heartbeats of an agent are never so close."""
 MAX_LAUNCHES = 20_000
 """Launch documents that are remembered; beyond, the oldest are read again."""
 
@@ -37,6 +40,7 @@ class Quiet:
 
     reports_stored: int
     desired: tuple[StageProcess, ...]
+    is_next: bool
 
 
 class Launches:
@@ -80,6 +84,7 @@ def stamp_quiet(
     agent_queries.heard_all(
         session, [Heard(beat.agent_id, beat.boot_id, beat.clock_s - at_s) for beat in calm], at_s
     )
+    following = _following(agents, beats)
     wanted = [process.key for beat in calm for process in live[beat.agent_id].values() if _is_wanted(process)]
     documents = launches.of(session, wanted)
     return [
@@ -90,11 +95,36 @@ def stamp_quiet(
                 for process in live[beat.heartbeat.agent_id].values()
                 if _is_wanted(process)
             ),
+            follows,
         )
         if is_quiet
         else None
-        for beat, is_quiet in zip(beats, quiet, strict=True)
+        for beat, is_quiet, follows in zip(beats, quiet, following, strict=True)
     ]
+
+
+def _following(agents: Mapping[str, AgentRecord], beats: Sequence[Beat]) -> list[bool]:
+    """Whether each is the next of its agent; of copies that come together one is."""
+    newest: dict[str, float] = {}
+    following = []
+    for beat in (each.heartbeat for each in beats):
+        agent = agents.get(beat.agent_id)
+        follows = agent is not None and is_next(agent, beat)
+        follows = follows and beat.clock_s > newest.get(beat.agent_id, -math.inf)
+        if follows:
+            newest[beat.agent_id] = beat.clock_s
+        following.append(follows)
+    return following
+
+
+def is_next(agent: AgentRecord, beat: Heartbeat) -> bool:
+    """Whether the beat was sent after the last one that was stored, by the agent's own clock and life.
+
+    Only then does its silence about a process say anything: a beat that was delayed on the way does not know what has
+    been started since. And only then does the agent take the answer for news: one to a late copy reaches nobody.
+    """
+    last_clock_s = agent.heartbeat_at_s + agent.clock_offset_s
+    return agent.boot_id == beat.boot_id and beat.clock_s - last_clock_s > ROUNDING_S
 
 
 def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProcess]) -> bool:

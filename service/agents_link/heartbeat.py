@@ -36,7 +36,7 @@ from service.lifecycle import (
     move_process,
 )
 from service.progress import Rules
-from service.quiet_beats import Beat, Quiet, stamp_quiet
+from service.quiet_beats import Beat, Quiet, is_next, stamp_quiet
 from service.services import Services
 
 NEVER_STARTED = "never-started"
@@ -50,6 +50,8 @@ class Stored:
     reports_stored: int
     desired: tuple[StageProcess, ...]
     forget: tuple[str, ...]
+    is_next: bool
+    """It was sent after the last one that was heard."""
     replan: bool
     """Capacity or a job came back to planning."""
 
@@ -69,9 +71,12 @@ async def heartbeat(services: Services, credential: Credential, beat: Heartbeat)
     if quiet is None:
         stored = await _store(services, credential, beat, now_s)
     else:
-        stored = Stored(quiet.reports_stored, quiet.desired[:MAX_DESIRED], (), replan=False)
+        stored = Stored(
+            quiet.reports_stored, quiet.desired[:MAX_DESIRED], (), is_next=quiet.is_next, replan=False
+        )
     services.metrics.heartbeats.inc()
-    renewed = await node_identity.renewed(services, credential)
+    # Not to a late copy: the secret that its agent has been given since would be void.
+    renewed = await node_identity.renewed(services, credential) if stored.is_next else None
     return HeartbeatReply(
         desired=list(stored.desired),
         forget=list(stored.forget),
@@ -131,7 +136,7 @@ def store_heartbeat(
     reports_stored = max([agent.reports_stored, *(report.seq for report in new)])
     # 3. processes
     moved = _move_processes(session, beat.processes, known, moment)
-    if _is_next(agent, beat):
+    if is_next(agent, beat):
         moved |= _unmentioned(session, beat, live, moment)
     agent_queries.heard(
         session,
@@ -149,6 +154,7 @@ def store_heartbeat(
         # What nobody moved is as it was read above: most heartbeats bring no news.
         desired=_desired(agent_queries.live_processes_on(session, node_ids) if after else live.values()),
         forget=_forget(session, beat.processes, node_ids),
+        is_next=is_next(agent, beat),
         replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
     )
 
@@ -164,16 +170,6 @@ def _agent(session: Session, agent_id: str, credential: Credential, moment: Mome
     if agent.token_id != credential.token_id and not node_identity.accept(session, agent, credential, moment):
         raise ForbiddenError(f"agent {agent_id} joined with another token: join again with this one")
     return agent
-
-
-def _is_next(agent: AgentRecord, beat: Heartbeat) -> bool:
-    """Whether the beat was sent after the last one that was stored, by the agent's own clock and life.
-
-    Only then does its silence about a process say anything: a beat that was delayed on the way does not know what has
-    been started since.
-    """
-    last_clock_s = agent.heartbeat_at_s + agent.clock_offset_s
-    return agent.boot_id == beat.boot_id and beat.clock_s > last_clock_s
 
 
 def _move_processes(

@@ -164,6 +164,7 @@ async def test_an_identity_is_renewed_before_it_ends_and_outlives_lost_answers(
     assert "identity" not in (await node.beat()).json()
     server.world.clock.advance(life_s / 5)
     first = (await node.beat()).json()["identity"]["token"]  # lost on the way
+    server.world.clock.advance(limits.TOKEN_CACHE_S)  # for so long it is not asked again which secret is the newest
     second = (await node.beat()).json()["identity"]["token"]
     assert len({node.token, first, second}) == 3
     before, node.token = node.token, second
@@ -174,6 +175,25 @@ async def test_an_identity_is_renewed_before_it_ends_and_outlives_lost_answers(
     assert (await node.beat()).status_code == 401, "which has ended at its own time"
     node.token = first
     assert (await node.beat()).status_code == 401
+
+
+async def test_a_late_copy_of_a_heartbeat_does_not_void_the_secret_that_was_given_meanwhile(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    node = Node(server, "eu-north", (await _join_token(admin))["token"])
+    await node.adopt()
+    await node.beat()
+    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    sent = node.agent.heartbeat().model_dump(mode="json")
+    assert "identity" in (await node.beat(**sent)).json()  # on its way for so long that the agent asks again
+    server.world.clock.advance(5.0)
+    before, given = node.token, (await node.beat()).json()["identity"]["token"]
+    assert "identity" not in (await node.beat(**sent)).json(), "a copy of the first, with what was shown then"
+    server.world.clock.advance(limits.TOKEN_CACHE_S)
+    node.token = given
+    assert (await node.beat()).status_code == 200
+    node.token = before
+    assert (await node.beat()).status_code == 200, "until its own end"
 
 
 async def test_a_revoked_node_is_out_until_it_joins_with_a_new_token(
