@@ -20,14 +20,22 @@ from scheduler.pipeline.plan.stage_costs import split_chain
 from scheduler.pipeline.schedules import fits
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
 from scheduler.placement import Cut, Placement, Segment
-from scheduler.profile import StageProfile, Workload, boundary_bytes_of, in_flight_limit, profiles_of
+from scheduler.profile import (
+    StageProfile,
+    Workload,
+    in_flight_limit,
+    message_bytes_of,
+    profiles_of,
+    projector_bytes_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What a placement comes to.
 
-    `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage.
+    `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage, and with a codec
+    the exchange of its projectors.
     `busy_fraction` is the part of an iteration that each stage computes. `fits` tells whether every stage has the
     memory for its window; a placement that does not fit must not be used. `placement` is complete: its window is
     the one that was simulated, its schedule the job's; or strict 1F1B, where no window that slack 1F1B could have
@@ -69,12 +77,12 @@ def _evaluate(
     work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
 ) -> Evaluation:
     profiles, limits = _stages(work, gpus, segments)
-    chain = _chain(profiles, segments, cuts, boundary_bytes_of(work))
+    chain = _chain(profiles, segments, cuts, message_bytes_of(work))
     if work.splits_backward:
         return _evaluate_auto(work, gpus, segments, cuts, chain)
     choice = choose_window(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
-    return _outcome(placement, profiles, limits, choice.timeline)
+    return _outcome(work, placement, profiles, limits, choice.timeline)
 
 
 def _evaluate_auto(
@@ -89,20 +97,20 @@ def _evaluate_auto(
     best = fastest_window(split, work.micro_batches)
     placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
     timeline = replace(best.whole.timeline, makespan_s=best.makespan_s)
-    found = _outcome(placement, profiles_of(work, under), split.limits, timeline)
+    found = _outcome(work, placement, profiles_of(work, under), split.limits, timeline)
     return replace(found, whole=best.whole) if best.lag else found
 
 
 @lru_cache(maxsize=4096)
 def _as_planned(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
     profiles, limits = _stages(work, gpus, placement.segments)
-    chain = _chain(profiles, placement.segments, placement.cuts, boundary_bytes_of(work))
+    chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
     timeline = simulate(chain, placement.window, work.micro_batches)
     if placement.lag:
         split = split_chain(work, _under(gpus, placement.segments), chain)
         makespan_s = lagged_makespan_s(split, placement.window, placement.lag, work.micro_batches)
         timeline = replace(timeline, makespan_s=makespan_s)
-    return _outcome(placement, profiles, limits, timeline)
+    return _outcome(work, placement, profiles, limits, timeline)
 
 
 def _stages(
@@ -120,9 +128,14 @@ def _under(gpus: Sequence[GpuType], segments: Sequence[Segment]) -> tuple[GpuTyp
 
 
 def _outcome(
-    placement: Placement, profiles: tuple[StageProfile, ...], limits: Sequence[int], timeline: Timeline
+    work: Workload,
+    placement: Placement,
+    profiles: tuple[StageProfile, ...],
+    limits: Sequence[int],
+    timeline: Timeline,
 ) -> Evaluation:
-    iteration_s = timeline.makespan_s + max(profile.sync_s for profile in profiles)
+    sync_s = max(profile.sync_s for profile in profiles) + _projector_s(work, placement.cuts)
+    iteration_s = timeline.makespan_s + sync_s
     return Evaluation(
         placement=placement,
         iteration_s=iteration_s,
@@ -132,6 +145,13 @@ def _outcome(
         fits=fits(_held(placement), limits),
         stage_profiles=profiles,
     )
+
+
+def _projector_s(work: Workload, cuts: Sequence[Cut]) -> float:
+    """What a codec adds to the end of an iteration: over every cut the gradient of its projector goes back, and the
+    new projector comes."""
+    bits = projector_bytes_of(work) * 8
+    return max((2 * (cut.latency_s + bits / cut.bandwidth_bps) for cut in cuts), default=0.0) if bits else 0.0
 
 
 def _held(placement: Placement) -> Sequence[int]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from scheduler.errors import InvalidValueError
+from scheduler.pipeline.plan.ir import LowRank
 
 
 class Recompute(StrEnum):
@@ -115,7 +116,8 @@ class Training:
 class Parallelism:
     """`stages_min`/`stages_max` bound K; None leaves it to memory and K*. `named_stages` is what the user asked for.
 
-    A stage runs on tensor × data GPUs; `data` may be a fraction in a replay (15 GPUs = 8 × 1.875).
+    A stage runs on tensor × data GPUs; `data` may be a fraction in a replay (15 GPUs = 8 × 1.875). `codec` is that of
+    the boundaries that cross regions.
     """
 
     stages_min: int | None = None
@@ -123,6 +125,7 @@ class Parallelism:
     named_stages: int | None = None
     tensor: int = 1
     data: float = 1
+    codec: LowRank | None = None
 
     def __post_init__(self) -> None:
         if self.tensor < 1:
@@ -192,6 +195,11 @@ class JobSpec:
     budget_usd: float | None = None
     data: tuple[DataSet, ...] = ()
     profile: MeasuredProfile | None = None
+
+    def __post_init__(self) -> None:
+        codec, hidden = self.parallelism.codec, self.model.hidden
+        if codec is not None and not 1 <= codec.rank <= hidden:
+            raise InvalidValueError("parallelism.codec.rank", codec.rank, f"from 1 to hidden = {hidden}")
 
 
 class JobState(StrEnum):

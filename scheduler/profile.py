@@ -30,6 +30,7 @@ from scheduler.parameters import (
     layer_parameters,
     parameter_count,
 )
+from scheduler.pipeline.plan.ir import LowRank
 
 __all__ = [
     "StageProfile",
@@ -51,6 +52,8 @@ __all__ = [
 
 BYTES_PER_PARAMETER = 18
 GRADIENT_BYTES = 4
+TOKEN_ID_BYTES = 4
+PROJECTOR_ELEMENT_BYTES = 4
 OPTIMIZER_BYTES = 30
 """Of an Adam step on one parameter: reads gradient 4, weight and moments 12; writes those 12 and the bf16 weight 2,
 and the gradients are read once more for their norm."""
@@ -117,6 +120,7 @@ class Workload:
     data: float
     measured: _Measured | None
     splits_backward: bool = False
+    codec: LowRank | None = None
 
     @classmethod
     def of(cls, spec: JobSpec) -> Workload:
@@ -133,6 +137,7 @@ class Workload:
             parallelism.data,
             None if spec.profile is None else _Measured.of(spec.profile),
             training.splits_backward and training.schedule is Schedule.AUTO,
+            parallelism.codec,
         )
 
 
@@ -167,7 +172,9 @@ def stage_profiles(spec: JobSpec, gpus: Sequence[GpuType]) -> tuple[StageProfile
 def boundary_bytes(spec: JobSpec) -> float:
     """A: bytes that cross a stage boundary per micro-batch and direction, all data replicas together.
 
-    data × micro_batch × seq × hidden × bytes per element, or as measured.
+    data × micro_batch × seq × hidden × bytes per element, or as measured. With a codec, that × rank / hidden and the
+    ids of the tokens, in both directions alike though they only go forward; and of the projector, which goes forward
+    once an iteration as its gradient does back, the part of one micro-batch.
     """
     return boundary_bytes_of(Workload.of(spec))
 
@@ -240,10 +247,29 @@ def activation_bytes(
 
 def boundary_bytes_of(work: Workload) -> float:
     """`boundary_bytes` of a workload."""
-    if work.measured is not None:
-        return work.measured.activation_bytes
-    model = work.model
-    return work.data * work.micro_batch * model.seq_len * model.hidden * work.bytes_per_element
+    return message_bytes_of(work) + projector_bytes_of(work) / work.micro_batches
+
+
+def message_bytes_of(work: Workload) -> float:
+    """What one micro-batch sends over a boundary between regions, all data replicas together."""
+    model, measured = work.model, work.measured
+    uncoded = (
+        work.data * work.micro_batch * model.seq_len * model.hidden * work.bytes_per_element
+        if measured is None
+        else measured.activation_bytes
+    )
+    if work.codec is None:
+        return uncoded
+    ids = work.data * work.micro_batch * model.seq_len * TOKEN_ID_BYTES
+    return uncoded * work.codec.rank / model.hidden + ids
+
+
+def projector_bytes_of(work: Workload) -> float:
+    """What a codec sends over a boundary once an iteration, all data replicas together: hidden × rank in fp32, the
+    gradient back and the new projector forward. 0 without a codec."""
+    if work.codec is None:
+        return 0.0
+    return work.data * work.model.hidden * work.codec.rank * PROJECTOR_ELEMENT_BYTES
 
 
 @lru_cache(maxsize=4096)
@@ -251,7 +277,7 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
     """`stage_profiles` of a workload."""
     split = split_layers(work.model, len(gpus))
     flops, parameters, layer_bytes = _shares(work, split), _stage_parameters(work, split), _layer_bytes(work)
-    working = _recomputed_bytes(work)
+    working, codec_bytes = _recomputed_bytes(work), _codec_end_bytes(work)
     times = {each: _forward_backward_s(work, each) for each in set(gpus)}
     profiles = []
     for stage, gpu in enumerate(gpus):
@@ -260,7 +286,9 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
             StageProfile(
                 forward_s=forward_s,
                 backward_s=backward_s,
-                weight_bytes=BYTES_PER_PARAMETER * parameters[stage] / work.tensor + working,
+                weight_bytes=BYTES_PER_PARAMETER * parameters[stage] / work.tensor
+                + working
+                + codec_bytes * ((stage > 0) + (stage < len(gpus) - 1)),
                 inflight_bytes=layer_bytes * split[stage],
                 sync_s=_sync_s(work, parameters[stage], backward_s, split[stage], gpu),
                 layers=split[stage],
@@ -373,6 +401,16 @@ def _recomputed_bytes(work: Workload) -> float:
     return layer_activation_bytes(
         work.model, work.micro_batch, work.tensor, Recompute.NONE, work.bytes_per_element
     )
+
+
+def _codec_end_bytes(work: Workload) -> float:
+    """What one end of a coded boundary holds on a GPU: the projector, and rank numbers for each token it may meet.
+
+    Where the cuts will be is not known here, so every boundary of the job is taken for coded.
+    """
+    if work.codec is None:
+        return 0.0
+    return float(BYTES_PER_PARAMETER * work.codec.rank * (work.model.vocab + work.model.hidden))
 
 
 def _sync_s(work: Workload, parameters: float, backward_s: float, layers: int, gpu: GpuType) -> float:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from operator import add
 
-from agents.protocol import StageProcess, StopProtocol, WorkerModel, WorkerOrder, WorkerPlan
+from agents.protocol import StageProcess, StopProtocol, WorkerCodec, WorkerModel, WorkerOrder, WorkerPlan
 from scheduler.packing import Slot, StageSlots
 from scheduler.pipeline.plan.communication import with_messages
 from scheduler.pipeline.plan.ir import Order, StageCost, Worker
@@ -111,10 +112,21 @@ def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
         order=_order(placement, stage, training.micro_batches) if placement.lag else None,
         learning_rate=document.learning_rate,
         seed=document.seed,
+        codec=_codec(document, placement),
         corpus=document.run.corpus,
         checkpoint_uri=gang.checkpoint_uri,
         checkpoint_every=document.checkpoint.every_steps,
         resume_step=gang.resume_step,
+    )
+
+
+def _codec(document: JobDocument, placement: Placement) -> WorkerCodec | None:
+    """The job's codec, on the boundaries that cross regions; none if nothing does."""
+    regions = regions_of_stages(placement)
+    crossings = [stage for stage, (here, there) in enumerate(pairwise(regions)) if here != there]
+    codec = document.parallelism.codec
+    return (
+        WorkerCodec(rank=codec.mapl.rank, boundaries=crossings) if codec is not None and crossings else None
     )
 
 

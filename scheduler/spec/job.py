@@ -107,6 +107,7 @@ class JobDocument(Section):
                 named_stages=high,
                 tensor=self.parallelism.tensor,
                 data=plain(self.parallelism.data),
+                codec=None if self.parallelism.codec is None else self.parallelism.codec.low_rank(),
             ),
             placement=PlacementRule(
                 regions=tuple(self.placement.regions),
@@ -179,6 +180,7 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
     if home is not None and not job.placement.allows(home):
         expected = "a region that placement.regions allows and placement.exclude does not name"
         issues.append(FieldIssue("/placement/home", home, expected))
+    issues += _codec_issues(job)
     gpus = job.parallelism.tensor * job.parallelism.data
     if round(gpus) < 1 or not math.isclose(gpus, round(gpus), rel_tol=1e-9):
         expected = "tensor × data a whole number of GPUs, at least one GPU"
@@ -187,6 +189,22 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
         expected = f"the GPU types of forward_s: {', '.join(sorted(job.profile.forward_s))}"
         issues.append(FieldIssue("/profile/backward_s", sorted(job.profile.backward_s), expected))
     return issues
+
+
+def _codec_issues(job: JobDocument) -> list[FieldIssue]:
+    if job.parallelism.codec is None:
+        return []
+    if not job.is_builtin:
+        expected = (
+            "nothing: it is for builtin: gpt; a command compresses by itself, and profile.activation_bytes tells "
+            "what it sends"
+        )
+        return [FieldIssue("/parallelism/codec", "mapl", expected)]
+    rank = job.parallelism.codec.mapl.rank
+    if model_issues(job.model) or rank <= job.model.shape().hidden:
+        return []
+    expected = f"at most hidden = {job.model.shape().hidden}, what a token has without a codec"
+    return [FieldIssue("/parallelism/codec/mapl/rank", rank, expected)]
 
 
 def _run_issues(run: RunSection) -> list[FieldIssue]:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from scheduler.job import ASKED_SCHEDULES, MeasuredProfile, Recompute, Schedule
+from scheduler.pipeline.plan.ir import LowRank
 from scheduler.spec.fields import (
     Argument,
     Bytes,
@@ -109,12 +110,29 @@ class TrainingSection(Section):
     recompute: Recompute = Recompute.SELECTIVE
 
 
+class MaplSection(Section):
+    """A low-rank codec that is learned with the model: `rank` numbers a token."""
+
+    rank: Annotated[int, whole(1, 65_536)]
+
+
+class CodecSection(Section):
+    """How boundaries that cross regions are compressed: it changes what is learned, so the owner alone sets it."""
+
+    mapl: MaplSection
+
+    def low_rank(self) -> LowRank:
+        """The codec as the planner takes it."""
+        return LowRank(self.mapl.rank)
+
+
 class ParallelismSection(Section):
     """Stages of the pipeline, and the tensor × data GPUs of each. `data` may be a fraction in a replay only."""
 
     stages: Stages = "auto"
     tensor: Annotated[int, whole(1, 1024)] = 1
     data: Annotated[float, number(above=0, at_most=65_536)] = 1.0
+    codec: CodecSection | None = None
 
     def bounds(self) -> tuple[int | None, int | None]:
         """The least and the most stages that the job names; None where memory and K* decide."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from agents.protocol import WorkerPlan
+from agents.protocol import WorkerCodec, WorkerPlan
 from scheduler.job import Schedule
 from scheduler.packing import StageSlots
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.spec.job import parse_job
-from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes
+from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes, worker_plan
 from tests.control_world import job_document
 
 TENSOR, DATA = 2, 2
@@ -122,6 +122,20 @@ def test_the_builtin_worker_gets_its_whole_plan() -> None:
     assert plan.window == [2, 1]
     assert (plan.steps, plan.resume_step, plan.dtype) == (4, 20, "fp32")
     assert plan.checkpoint_uri == "file:///c/nlp/job-1"
+
+
+def test_a_codec_is_for_the_boundaries_that_cross_regions() -> None:
+    document = parse_job(job_document(parallelism={"stages": 4, "codec": {"mapl": {"rank": 8}}}))
+    chain = (Segment("west", "g", 2, 1), Segment("east", "g", 1, 1), Segment("north", "g", 1, 1))
+    cuts = (Cut("west", "east", 1e9, 0.01), Cut("east", "north", 1e9, 0.01))
+    crossing = Placement(chain, cuts, Schedule.ONE_F_ONE_B, (4, 3, 2, 1))
+    inside = Placement((Segment("west", "g", 4, 1),), (), Schedule.ONE_F_ONE_B, (4, 3, 2, 1))
+    coded, uncoded = (
+        worker_plan(replace(_gang(), document=document, placement=placement), 0)
+        for placement in (crossing, inside)
+    )
+    assert coded.codec == WorkerCodec(rank=8, boundaries=[1, 2])
+    assert uncoded.codec is None
 
 
 def test_each_stage_of_split_backwards_gets_its_own_order_with_its_messages() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.job import Elasticity, Recompute, Schedule
+from scheduler.pipeline.plan.ir import LowRank
 from scheduler.presets import model as preset
 from scheduler.spec.issues import SpecError
 from scheduler.spec.job import parse_job
@@ -199,3 +200,36 @@ def test_a_huge_value_is_not_repeated_whole() -> None:
 @pytest.mark.parametrize("document", [[], "- a\n- b\n", "", "just text", None, 7])
 def test_something_that_is_no_mapping_is_refused(document: object) -> None:
     assert "mapping" in issues(document)[""]
+
+
+def test_a_codec_is_what_its_owner_asks_for_and_is_told_to_no_job_without() -> None:
+    coded = parse_job(job(parallelism={"codec": {"mapl": {"rank": 64}}}))
+
+    assert coded.to_spec("j-1", "nlp", 0.0).parallelism.codec == LowRank(64)
+    assert coded.completed()["parallelism"]["codec"] == {"mapl": {"rank": 64}}
+    assert parse_job(coded.completed()).parallelism == coded.parallelism
+    plain = parse_job(job())
+    assert plain.to_spec("j-1", "nlp", 0.0).parallelism.codec is None
+    assert "codec" not in plain.completed()["parallelism"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "expected"),
+    [
+        (
+            {"parallelism": {"codec": {"mapl": {"rank": 4097}}}},
+            "/parallelism/codec/mapl/rank",
+            "at most hidden = 4096",
+        ),
+        ({"parallelism": {"codec": {"mapl": {"rank": 0}}}}, "/parallelism/codec/mapl/rank", "1"),
+        ({"parallelism": {"codec": {"mapl": {}}}}, "/parallelism/codec/mapl/rank", ""),
+        ({"parallelism": {"codec": {"zip": {"rank": 4}}}}, "/parallelism/codec/zip", ""),
+        (
+            {"parallelism": {"codec": {"mapl": {"rank": 8}}}, "run": {"command": ["train"]}},
+            "/parallelism/codec",
+            "a command compresses by itself",
+        ),
+    ],
+)
+def test_a_codec_that_will_not_do_is_named(changes: dict[str, Any], pointer: str, expected: str) -> None:
+    assert expected in issues(job(**changes))[pointer]
