@@ -15,7 +15,7 @@ from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
 from scheduler.pipeline.choice import Choice, choose_window
-from scheduler.pipeline.plan.auto import fastest_window, lagged_makespan_s
+from scheduler.pipeline.plan.auto import SplitChain, fastest_window, lagged_makespan_s
 from scheduler.pipeline.plan.stage_costs import split_chain
 from scheduler.pipeline.schedules import fits
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
@@ -70,6 +70,15 @@ def as_planned(spec: JobSpec, cluster: Cluster, placement: Placement) -> Evaluat
     """
     gpus = tuple(_gpu(cluster, each) for each in placement.segments)
     return _as_planned(Workload.of(spec), gpus, placement)
+
+
+def split_chain_of(
+    spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts: Sequence[Cut]
+) -> SplitChain:
+    """The chain that `evaluate` times, with its memory and the parts of its backwards. Raises as it does."""
+    work, under = Workload.of(spec), _under([_gpu(cluster, each) for each in segments], segments)
+    chain = _chain(profiles_of(work, under), segments, cuts, message_bytes_of(work))
+    return split_chain(work, under, chain)
 
 
 @lru_cache(maxsize=16384)

@@ -1,0 +1,338 @@
+"""What a job on a chain of regions would come to under each schedule, before anybody runs it.
+
+Every schedule is timed on the job's own stages, links and memory, with non-blocking sends. What an iteration takes
+includes the end of it (`profile.py`); money is told by the formulas of `scheduler.cost`, at the prices of now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+from scheduler import cost
+from scheduler.cluster import Ownership
+from scheduler.errors import InvalidValueError
+from scheduler.job import Schedule
+from scheduler.pipeline.choice import choose_window
+from scheduler.pipeline.plan import layouts, orders, split_orders
+from scheduler.pipeline.plan.auto import Fastest, Lag, best_rule, fastest, lagged_makespan_s
+from scheduler.pipeline.plan.generate import follow, hanayo
+from scheduler.pipeline.plan.ir import Op, Order, Pipeline
+from scheduler.pipeline.plan.layouts import Layout, line
+from scheduler.pipeline.plan.order_run import order_peak_bytes, run_order
+from scheduler.pipeline.plan.setting import Setting
+from scheduler.pipeline.schedules import Window, strict_window
+from scheduler.price import KnownPrices
+from scheduler.profile import boundary_bytes
+from scheduler.snapshot import Snapshot
+
+BILLED_STEPS = 1000
+MOST_ACTIONS = 8192
+"""Ranks × micro-batches up to which orders that are no windows are worked out, action by action."""
+CHUNKS = 2
+
+
+class Runs(StrEnum):
+    """How a job gets a schedule today."""
+
+    ASKED = "asked"  # by its name
+    AUTO = "auto"  # by `schedule: auto`, where it is the fastest
+    NOT = "not"
+
+
+@dataclass(frozen=True, slots=True)
+class Usd:
+    """What `BILLED_STEPS` iterations cost. Owned GPUs pay electricity, rented ones rent."""
+
+    electricity: float
+    egress: float
+    rent: float
+
+    @property
+    def total(self) -> float:
+        """Of all three."""
+        return self.electricity + self.egress + self.rent
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What an iteration sends in one direction between two regions."""
+
+    src: str
+    dst: str
+    sent_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One schedule: `peak_bytes` of a GPU of each rank, `bubble_fraction` of the mean rank over the whole iteration."""
+
+    comes_to: str
+    iteration_s: float
+    bubble_fraction: float
+    peak_bytes: tuple[float, ...]
+    fits: bool
+    links: tuple[LinkUse, ...]
+    usd: Usd
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A schedule with its figures; or why it has none."""
+
+    schedule: str
+    runs: Runs
+    figures: Figures | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """All schedules on one placement. Regions without a known price of electricity count with 0."""
+
+    setting: Setting
+    rows: tuple[Row, ...]
+    unpriced_regions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """A published order on its layout."""
+
+    layout: Callable[[int], Layout]
+    order: Callable[[int, int], Order]
+    note: str | None = None
+
+
+_LAID_OUT = {
+    "interleaved": _LaidOut(
+        lambda ranks: layouts.loop(ranks, CHUNKS), lambda ranks, m: orders.interleaved(ranks, CHUNKS, m)
+    ),
+    "looped-bfs": _LaidOut(
+        lambda ranks: layouts.loop(ranks, CHUNKS),
+        lambda ranks, m: orders.looped_breadth_first(ranks, CHUNKS, m),
+    ),
+    "zb-v": _LaidOut(layouts.vee, split_orders.zb_v),
+    "v-half": _LaidOut(layouts.vee, split_orders.v_half),
+    "dualpipev": _LaidOut(
+        layouts.vee, split_orders.dual_pipe_v, "its pairs of a forward and a backward follow each other here"
+    ),
+    "hanayo": _LaidOut(
+        layouts.vee, lambda ranks, m: hanayo(ranks, 1, m), "one wave; the order is list scheduling's"
+    ),
+    "chimera": _LaidOut(
+        layouts.both_ways,
+        orders.chimera,
+        "for evaluation only: two replicas of the weights, whose sum at the end is not timed",
+    ),
+}
+_WINDOWS = {"gpipe": Schedule.GPIPE, "1f1b": Schedule.ONE_F_ONE_B, "slack-1f1b": Schedule.SLACK_1F1B}
+_SPLIT = frozenset(("zb-h1", "zb-v", "v-half", "dualpipev", "generated"))
+SCHEDULES = (*_WINDOWS, "zb-h1", *_LAID_OUT, "generated", "auto")
+
+
+def what_if(snapshot: Snapshot, setting: Setting) -> WhatIf:
+    """Every schedule of `SCHEDULES` in that order; where one cannot be, its row says why."""
+    table = _Table(snapshot, setting)
+    rows = tuple(map(table.row, SCHEDULES))
+    return WhatIf(setting, rows, tuple(sorted(table.unpriced)))
+
+
+def order_of(setting: Setting, schedule: str) -> tuple[Pipeline, Order]:
+    """The stages on their ranks and what every rank does under a schedule of `SCHEDULES`.
+
+    Raises InvalidValueError where it is not available.
+    """
+    if schedule not in SCHEDULES:
+        raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")
+    m = setting.micro_batches
+    _require_small(setting)
+    if schedule in _SPLIT:
+        _require_split(setting)
+    if schedule in _LAID_OUT:
+        laid_out = _LAID_OUT[schedule]
+        return setting.pipeline(laid_out.layout(setting.ranks)), laid_out.order(setting.ranks, m)
+    pipeline = setting.pipeline(line(setting.ranks))
+    if schedule in _WINDOWS:
+        choice = choose_window(_WINDOWS[schedule], setting.split.chain, m, setting.split.limits)
+        return pipeline, orders.windowed(choice.window, m)
+    if schedule == "zb-h1":
+        return pipeline, split_orders.zb_h1(setting.ranks, m)
+    if schedule == "auto":
+        return pipeline, fastest(setting.split, m).order(setting.split, m)
+    return pipeline, _generated(setting)
+
+
+def _generated(setting: Setting) -> Order:
+    made = best_rule(setting.split, setting.micro_batches)
+    followed = made and follow(setting.split.pipeline(), setting.micro_batches, made[0])
+    if not followed:
+        raise InvalidValueError("memory", "too little", "room for a micro-batch on every stage")
+    return followed.order
+
+
+def _require_small(setting: Setting) -> None:
+    size = setting.ranks * setting.micro_batches
+    if size > MOST_ACTIONS:
+        raise InvalidValueError(
+            "stages × micro_batches", size, f"at most {MOST_ACTIONS}, to be worked out action by action"
+        )
+
+
+def _require_split(setting: Setting) -> None:
+    if not setting.splits_backward:
+        raise InvalidValueError(
+            "training.recompute",
+            "full",
+            "selective or none: it splits backwards, and what full recompute "
+            "rebuilds would have to be kept until the gradients of weights",
+        )
+
+
+class _Table:
+    """Rows of one setting, and whose price nobody knows."""
+
+    def __init__(self, snapshot: Snapshot, setting: Setting) -> None:
+        self._snapshot, self._setting = snapshot, setting
+        self.unpriced: set[str] = set()
+
+    def row(self, schedule: str) -> Row:
+        note = _LAID_OUT[schedule].note if schedule in _LAID_OUT else None
+        try:
+            return Row(schedule, self._runs(schedule), self._figures(schedule), note)
+        except InvalidValueError as error:
+            return Row(schedule, Runs.NOT, None, f"{error.field} is {error.value}, it needs {error.expected}")
+
+    def _runs(self, schedule: str) -> Runs:
+        if schedule in _WINDOWS or schedule == "auto":
+            return Runs.ASKED
+        return Runs.AUTO if schedule == "zb-h1" and self._setting.spec.training.splits_backward else Runs.NOT
+
+    def _figures(self, schedule: str) -> Figures:
+        setting, m = self._setting, self._setting.micro_batches
+        split = setting.split
+        if schedule in _WINDOWS:
+            choice = choose_window(_WINDOWS[schedule], split.chain, m, split.limits)
+            return self._of_window(choice.schedule, choice.window, (), choice.timeline.makespan_s)
+        if schedule == "zb-h1":
+            _require_split(setting)
+            window = strict_window(setting.ranks, m)
+            lag = tuple(window[0] - cap for cap in window)
+            return self._of_window(Schedule.ZB_H1, window, lag, lagged_makespan_s(split, window, lag, m))
+        if schedule == "auto":
+            return self._of_fastest(fastest(split, m))
+        return self._of_order(schedule, *order_of(setting, schedule))
+
+    def _of_fastest(self, found: Fastest) -> Figures:
+        if found.rule is None:
+            return self._of_window(found.schedule, found.window, found.lag, found.makespan_s)
+        pipeline = self._setting.pipeline(line(self._setting.ranks))
+        return self._of_order(
+            found.schedule, pipeline, found.order(self._setting.split, self._setting.micro_batches)
+        )
+
+    def _of_window(self, comes_to: str, window: Window, lag: Lag, makespan_s: float) -> Figures:
+        """By the formulas of windows: of any size."""
+        setting, m = self._setting, self._setting.micro_batches
+        profiles = setting.evaluation.stage_profiles
+        peaks = tuple(
+            profile.weight_bytes + (cap + behind) * profile.inflight_bytes
+            for profile, cap, behind in zip(profiles, window, lag or (0,) * len(window), strict=True)
+        )
+        held = cost.egress_bytes_per_iteration(boundary_bytes(setting.spec), m)
+        links = tuple(
+            LinkUse(src, dst, held)
+            for cut in setting.placement.cuts
+            for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src))
+        )
+        busy_s = [m * profile.pace_s for profile in profiles]
+        return self._made(comes_to, makespan_s + setting.end_s(line(setting.ranks)), busy_s, peaks, links)
+
+    def _of_order(self, comes_to: str, pipeline: Pipeline, order: Order) -> Figures:
+        setting = self._setting
+        run = run_order(pipeline, order)
+        costs = [stage.cost for stage in pipeline.stages]
+        busy_s = [sum(costs[stage].seconds(op) for stage, op, _ in actions) for actions in order]
+        chains = _layout_of(pipeline)
+        return self._made(
+            comes_to,
+            run.makespan_s + setting.end_s(chains),
+            busy_s,
+            order_peak_bytes(pipeline, order),
+            _sent(pipeline, order),
+        )
+
+    def _made(
+        self,
+        comes_to: str,
+        iteration_s: float,
+        busy_s: Sequence[float],
+        peaks: tuple[float, ...],
+        links: tuple[LinkUse, ...],
+    ) -> Figures:
+        # Sums of the same seconds in another order: a rank that never waits may come out a rounding above 1.
+        busy = [min(1.0, each / iteration_s) for each in busy_s]
+        fits = all(peak <= most for peak, most in zip(peaks, self._setting.memory_bytes, strict=True))
+        usd = self._bill(iteration_s, busy, links)
+        return Figures(str(comes_to), iteration_s, 1 - fmean(busy), peaks, fits, links, usd)
+
+    def _bill(self, iteration_s: float, busy: Sequence[float], links: Sequence[LinkUse]) -> Usd:
+        setting, cluster = self._setting, self._setting.cluster
+        duration_s = BILLED_STEPS * iteration_s
+        electricity = rent = 0.0
+        powers_w = cost.segment_powers_w(setting.placement, busy, cluster.gpu_types)
+        for segment, power_w in zip(setting.placement.segments, powers_w, strict=True):
+            pool = cluster.pools[segment.region, segment.gpu_type]
+            if pool.ownership is Ownership.RENTED:
+                rent += cost.rent_usd(segment.gpus, duration_s, pool.rent_usd_per_gpu_hour)
+                continue
+            kilowatts = cost.facility_kw(segment.gpus, power_w, cluster.regions[segment.region].pue)
+            rate = cost.electricity_usd_per_hour(self._price(segment.region), kilowatts)
+            electricity += rate * duration_s / cost.SECONDS_PER_HOUR
+        egress = sum(
+            cost.egress_usd(BILLED_STEPS * use.sent_bytes, cluster.links[use.src, use.dst].egress_usd_per_gb)
+            for use in links
+        )
+        return Usd(electricity, egress, rent)
+
+    def _price(self, region: str) -> float:
+        known: KnownPrices | None = self._snapshot.electricity.get(region)
+        price = None if known is None else known.at(self._snapshot.now_s)
+        if price is None:
+            self.unpriced.add(region)
+        return price or 0.0
+
+
+def _layout_of(pipeline: Pipeline) -> Layout:
+    """The chains of stages, by their ranks."""
+    chains = []
+    for first, before in enumerate(pipeline.preceding):
+        if before is None:
+            stage: int | None = first
+            chain = []
+            while stage is not None:
+                chain.append(pipeline.stages[stage].rank)
+                stage = pipeline.following[stage]
+            chains.append(tuple(chain))
+    return Layout(tuple(chains))
+
+
+def _sent(pipeline: Pipeline, order: Order) -> tuple[LinkUse, ...]:
+    """What crosses regions, in the order of the pipeline's links."""
+    ran = Counter((stage, op is Op.FORWARD) for actions in order for stage, op, _ in actions if _gives(op))
+    sent: Counter[tuple[str, str]] = Counter()
+    for edge in pipeline.edges:
+        here, there = (
+            pipeline.workers[pipeline.stages[stage].rank].region for stage in (edge.source, edge.target)
+        )
+        if here != there:
+            sent[here, there] += ran[edge.source, True] * edge.wire_bytes
+            sent[there, here] += ran[edge.target, False] * edge.wire_bytes
+    return tuple(LinkUse(*ends, float(count)) for ends, count in sent.items())
+
+
+def _gives(op: Op) -> bool:
+    return op is Op.FORWARD or op.passes_gradient_back
