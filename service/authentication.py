@@ -3,6 +3,7 @@ callers to their rates on the way."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ class Authenticator:
         )
         self._streams: Counter[str] = Counter()
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._reading: dict[str, asyncio.Task[_Known | None]] = {}
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._unwritten: set[str] = set()
 
@@ -109,12 +111,17 @@ class Authenticator:
         """Look into the database again: it was revoked or rotated here."""
         for sha256 in (token.sha256, token.previous_sha256):
             if sha256 is not None:
-                self._known.pop(sha256, None)
+                self._forget(sha256)
 
     def forget_account(self, account_id: str) -> None:
         """Look into the database again: what the account may do was changed here."""
         for sha256 in [key for key, known in self._known.items() if known.account.account_id == account_id]:
-            del self._known[sha256]
+            self._forget(sha256)
+        self._reading.clear()  # whose they are is not known yet
+
+    def _forget(self, sha256: str) -> None:
+        self._known.pop(sha256, None)
+        self._reading.pop(sha256, None)
 
     async def write_uses(self) -> None:
         """Store which tokens were used since the last time. Raises UnavailableError; they are not lost then."""
@@ -129,11 +136,26 @@ class Authenticator:
         known = self._known.get(sha256)
         if known is not None and now_s - known.read_at_s < limits.TOKEN_CACHE_S:
             return known
-        known = await self._services.db.read(lambda session: _read(session, sha256, now_s))
-        self._known.pop(sha256, None)
-        if known is not None:
-            self._known[sha256] = known
-            _bound(self._known)
+        # Whoever shows the same token meanwhile waits for the same answer.
+        reading = self._reading.get(sha256)
+        if reading is None:
+            reading = self._reading[sha256] = asyncio.ensure_future(self._read_anew(sha256, now_s))
+        return await asyncio.shield(reading)
+
+    async def _read_anew(self, sha256: str, now_s: float) -> _Known | None:
+        is_wanted = False
+        try:
+            known = await self._services.db.read(lambda session: _read(session, sha256, now_s))
+        finally:
+            # Where it was forgotten meanwhile, what was read is no longer what is there.
+            if self._reading.get(sha256) is asyncio.current_task():
+                del self._reading[sha256]
+                is_wanted = True
+        if is_wanted:
+            self._known.pop(sha256, None)
+            if known is not None:
+                self._known[sha256] = known
+                _bound(self._known)
         return known
 
     def _note_use(self, token: TokenRecord, now_s: float) -> None:
