@@ -30,6 +30,7 @@ from service.api.routes import (
     prices,
     projects,
     regions,
+    schedules,
 )
 from service.authentication import Authenticator
 from service.bookkeeping import Bookkeeping
@@ -49,6 +50,7 @@ def create_app(services: Services, background: Background | None = None) -> Fast
         agents,
         jobs,
         plans,
+        schedules,
         nodes,
         regions,
         links,

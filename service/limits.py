@@ -32,7 +32,12 @@ TOKENS_KNOWN = 10_000
 """Tokens that a replica remembers, the last used."""
 ADDRESSES_KNOWN = 10_000
 """Addresses whose failed authentications a replica remembers, the last ones."""
-REQUEST_COSTS = {("POST", "/v1/plans"): 20.0, ("GET", "/v1/jobs/{job_id}/explain"): 20.0}
+REQUEST_COSTS = {
+    ("POST", "/v1/plans"): 20.0,
+    ("GET", "/v1/jobs/{job_id}/explain"): 20.0,
+    ("POST", "/v1/schedules"): 50.0,
+    ("GET", "/v1/jobs/{job_id}/schedules"): 50.0,
+}
 """What a request that asks the planner counts as, against one that only reads or stores."""
 LAST_USED_GRAIN_S = 300.0
 """When a token was used last is stored this coarsely."""

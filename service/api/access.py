@@ -37,6 +37,8 @@ ACCESS: Mapping[tuple[str, str], frozenset[Role]] = MappingProxyType(
         ("GET", "/v1/jobs/{job_id}/events"): _READ,
         ("GET", "/v1/jobs/{job_id}/steps"): _READ,
         ("POST", "/v1/plans"): _SUBMIT,
+        ("POST", "/v1/schedules"): _SUBMIT,
+        ("GET", "/v1/jobs/{job_id}/schedules"): _READ,
         ("GET", "/v1/allocations"): _READ,
         ("GET", "/v1/events"): _READ,
         ("GET", "/v1/nodes"): _READ | _AGENT,

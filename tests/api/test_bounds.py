@@ -19,7 +19,7 @@ from scheduler.spec.job import JobDocument
 Schema = dict[str, Any]
 MOST = 10_000_000
 """No bound is so large that it is none."""
-PARSED_ELSEWHERE = {"/v1/jobs", "/v1/plans"}
+PARSED_ELSEWHERE = {"/v1/jobs", "/v1/plans", "/v1/schedules"}
 """Bodies that are a JobDocument, which is walked by itself."""
 AS_THEY_ARE = {"Heartbeat/reports[]/loss: a number without bounds"}
 """A double takes eight bytes; a loss that is not a number, or infinite, is told as it is."""

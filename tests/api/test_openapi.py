@@ -21,6 +21,7 @@ from service.api.schemas import (
     problems,
     projects,
     reasons,
+    schedules,
 )
 
 MODULES = (
@@ -37,6 +38,7 @@ MODULES = (
     problems,
     projects,
     reasons,
+    schedules,
 )
 MODELS = [
     model

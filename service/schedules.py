@@ -1,0 +1,112 @@
+"""The what-if of pipeline schedules: what a job would come to under each. Nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from scheduler.errors import InvalidValueError
+from scheduler.job import JobSpec
+from scheduler.network import Residual
+from scheduler.pipeline.plan.comparison import Comparison, compare
+from scheduler.pipeline.plan.where import NoPlacementError, Stand, chosen, named
+from scheduler.placement import Placement
+from scheduler.snapshot import Snapshot
+from scheduler.spec.job import parse_job
+from scheduler.spec.support import named_regions
+from service import job_input, placements
+from service.access import Principal
+from service.db.records import AllocationRecord, JobRecord
+from service.db.repositories import allocations, cluster
+from service.dry_runs import DRY_JOB_ID
+from service.errors import ConflictError, InvalidInputError
+from service.jobs import find
+from service.policy import policy_of
+from service.reason_documents import to_document as reason_document
+from service.services import Services
+from service.tenancy import hide_in, hider
+
+
+async def of_document(
+    services: Services,
+    principal: Principal,
+    document: dict[str, Any],
+    placement: str | None,
+    pictured: str | None,
+) -> Comparison:
+    """Of a job as it would be submitted, on the chain that is named or that the policy would choose.
+
+    Raises InvalidInputError or ForbiddenError as a submission would, and InvalidInputError for a chain or a schedule
+    that is none; ConflictError where the policy has no place for the job.
+    """
+    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
+    now_s = services.clock.now()
+
+    def work(session: Session) -> Snapshot:
+        if parsed.placement.regions or named_regions(parsed):
+            job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
+        return services.snapshots.load(session, now_s)
+
+    snapshot = await services.db.read(work)
+    spec = parsed.to_spec(DRY_JOB_ID, parsed.project, now_s)
+
+    def stand() -> Stand:
+        if placement is not None:
+            return named(placement, spec, snapshot)
+        return chosen(spec, snapshot, policy_of(services.settings))
+
+    return await _compared(services, principal, spec, snapshot, stand, pictured)
+
+
+async def of_job(services: Services, principal: Principal, job_id: str, pictured: str | None) -> Comparison:
+    """Of a job of the caller's: where it stands or last stood, with what it was granted; else where the policy would
+    start it. Raises as `of_document`, NotFoundError, AmbiguousIdError."""
+    now_s = services.clock.now()
+
+    def work(session: Session) -> tuple[JobRecord, Placement | None, Snapshot]:
+        job = find(session, principal.scope, job_id)
+        ran = allocations.of_jobs(session, principal.scope, [job.job_id])
+        return job, _last(ran), services.snapshots.load(session, now_s)
+
+    job, last, snapshot = await services.db.read(work)
+    spec = parse_job(job.spec).to_spec(job.job_id, job.project, job.submitted_at_s)
+    pools = snapshot.cluster.pools
+    is_there = last is not None and all((each.region, each.gpu_type) in pools for each in last.segments)
+
+    def stand() -> Stand:
+        if last is not None and is_there:
+            return Stand(last, Residual.of(snapshot), "where it stands, or stood last")
+        return chosen(spec, snapshot, policy_of(services.settings))
+
+    return await _compared(services, principal, spec, snapshot, stand, pictured)
+
+
+def _last(ran: Sequence[AllocationRecord]) -> Placement | None:
+    """The placement of the last generation."""
+    last = max(ran, key=lambda each: each.generation, default=None)
+    return None if last is None else placements.from_document(last.placement)
+
+
+async def _compared(
+    services: Services,
+    principal: Principal,
+    spec: JobSpec,
+    snapshot: Snapshot,
+    stand: Callable[[], Stand],
+    pictured: str | None,
+) -> Comparison:
+    hide = hider(snapshot, principal.scope)
+    try:
+        found = await services.compute.run(lambda: compare(spec, snapshot, stand(), pictured))
+    except InvalidValueError as error:
+        raise InvalidInputError(str(error)) from None
+    except NoPlacementError as error:
+        reasons = hide_in(error.reasons, hide)
+        raise ConflictError(
+            "no region or chain of regions can hold this job: name one as `placement`, or see `reasons`",
+            reasons=tuple(map(reason_document, reasons)),
+        ) from None
+    return replace(found, why=hide(found.why))
