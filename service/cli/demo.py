@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from scheduler.spec.scenario import load_scenario
+from scheduler.spec.scenario import Scenario, load_scenario
 from service.cli.demo_report import report_page, result_of
 from service.cli.documents import read_job_file
 from service.cli.examples import example
@@ -28,7 +29,7 @@ SCENARIO = "scenarios/three-regions.yaml"
 JOB = "jobs/demo.yaml"
 SLOTS = 2
 """CPU slots of each region: fewer than the job has stages."""
-PROBE_S = 2.0
+OFFER = ("--cpu-slots", str(SLOTS), "--probe-seconds", "2", "--stop-workers-on-exit")
 
 SERVER_SETTINGS = {
     "BACE_HEARTBEAT_INTERVAL_S": "0.5",
@@ -49,17 +50,20 @@ def run_demo(port: int | None, steps: int | None, result: Path) -> None:
 
     `steps`: in the place of those of the example job.
     """
+    with passing_stack() as stack:
+        server = raise_world(stack, stack.folder, port)
+        tell(train(server, JOB, steps), result)
+        show(f"The dashboard was at {server.url} (`bace up --demo` keeps it up).")
+
+
+@contextlib.contextmanager
+def passing_stack() -> Iterator[Stack]:
+    """A stack in a folder of its own; both are gone after the block. Where a command failed its logs are kept."""
     home = Path(tempfile.mkdtemp(prefix="bacepipe-demo-"))
     stack = Stack(home)
     try:
         with interruptible():
-            server = raise_world(stack, home, port)
-            job = train(server, steps)
-            result.write_text(json.dumps(result_of(job), indent=2) + "\n", encoding="utf-8")
-            show(*report_page(job))
-            show(
-                "", f"Result: {result}", f"The dashboard was at {server.url} (`bace up --demo` keeps it up)."
-            )
+            yield stack
     except CommandError as error:
         error.hint = " ".join(part for part in (error.hint, f"Logs are kept in {home / 'logs'}.") if part)
         take_down(stack)
@@ -75,48 +79,75 @@ def run_demo(port: int | None, steps: int | None, result: Path) -> None:
 def raise_world(stack: Stack, home: Path, port: int | None) -> LocalServer:
     """Start the server and the agents of the example scenario, and tell the server its geography."""
     scenario = load_scenario(example(SCENARIO))
+    server = start_told_server(stack, home, port, scenario)
+    start_agents(server, agent_plans(list(scenario.cluster.regions)))
+    return server
+
+
+def start_told_server(stack: Stack, home: Path, port: int | None, scenario: Scenario) -> LocalServer:
+    """Start the server and tell it the geography of a scenario."""
     say("Starting the server …")
     server = start_server(stack, home, port, SERVER_SETTINGS)
     with server.api() as api:
         import_world(api, scenario)
     show(Text.assemble(("Dashboard: ", "bold"), server.dashboard))
-    regions = list(scenario.cluster.regions)
-    say(f"Starting agents in {', '.join(regions)}, one after the other; each measures what a slot sustains …")
-    server.start_agents(agent_plans(regions), {})
-    server.wait_for_nodes()
     return server
 
 
-def train(server: LocalServer, steps: int | None = None) -> Document:
-    """Submit the example job, show the plan, and follow it to its end. Raises CommandError if it fails."""
-    job_file = read_job_file(str(example(JOB)))
+def start_agents(server: LocalServer, plans: Sequence[AgentPlan]) -> None:
+    """Start agents, and wait until all of them have joined."""
+    regions = ", ".join(plan.region for plan in plans)
+    say(f"Starting agents in {regions}, one after the other; each measures what a slot sustains …")
+    server.start_agents(plans, {})
+    server.wait_for_nodes()
+
+
+def train(
+    server: LocalServer,
+    job: str = JOB,
+    steps: int | None = None,
+    placed: Callable[[Document], None] | None = None,
+) -> Document:
+    """Submit an example job, show the plan, and follow it to its end. Raises CommandError if it fails.
+
+    `placed` is told the placement as soon as there is one.
+    """
+    job_file = read_job_file(str(example(job)))
     document = job_file.document
     if steps is not None:
         document["training"]["steps"] = steps
     with server.api() as api:
-        job = api.post("/v1/jobs", document)
-        say(f"Submitted {job['name']}: {job['job_id']}")
-        for glance in watch(api, job["job_id"], tick=server.stack.check):
+        submitted = api.post("/v1/jobs", document)
+        say(f"Submitted {submitted['name']}: {submitted['job_id']}")
+        for glance in watch(api, submitted["job_id"], tick=server.stack.check):
             if glance.job["placement"] is not None:
+                if placed is not None:
+                    placed(glance.job["placement"])
                 show(
                     heading("Plan"),
                     *chain_page(glance.job["placement"], glance.job["why"]),
                     heading("Training"),
                 )
                 break
-        job = follow_job(api, job["job_id"], Format.TABLE, steps=True, tick=server.stack.check)
-    if job["state"] != "succeeded":
-        details = "; ".join(reason["detail"] for reason in job["reasons"])
+        ended = follow_job(api, submitted["job_id"], Format.TABLE, steps=True, tick=server.stack.check)
+    if ended["state"] != "succeeded":
+        details = "; ".join(reason["detail"] for reason in ended["reasons"])
         raise CommandError(
-            f"The job ended as {job['state']}: {details or 'no reason was given'}", Exit.FAILED
+            f"The job ended as {ended['state']}: {details or 'no reason was given'}", Exit.FAILED
         )
-    return job
+    return ended
+
+
+def tell(job: Document, result: Path) -> None:
+    """The figures of a job that has ended, on the screen and in the file `result`."""
+    result.write_text(json.dumps(result_of(job), indent=2) + "\n", encoding="utf-8")
+    show(*report_page(job))
+    show("", f"Result: {result}")
 
 
 def agent_plans(regions: Sequence[str]) -> list[AgentPlan]:
     """One agent for each region, with CPU slots."""
-    offer = ("--cpu-slots", str(SLOTS), "--probe-seconds", str(PROBE_S), "--stop-workers-on-exit")
-    return [AgentPlan(f"{region}-1", region, offer) for region in regions]
+    return [AgentPlan(f"{region}-1", region, OFFER) for region in regions]
 
 
 def take_down(stack: Stack) -> None:

@@ -28,6 +28,10 @@ class AgentPlan:
     node: str
     region: str
     offer: Sequence[str]
+    address: str = "127.0.0.1"
+    """Where the workers of other agents reach its own."""
+    within: Sequence[str] = ()
+    """Words before its command: see `Stack.start`."""
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class LocalServer:
                 *("--url", self.url),
                 *("--node", plan.node),
                 *("--region", plan.region),
-                *("--address", "127.0.0.1"),
+                *("--address", plan.address),
                 *("--ports", f"{first}-{first + PORTS_OF_AN_AGENT - 1}"),
                 *("--work-dir", str(self.home / "agents" / plan.node)),
                 *plan.offer,
@@ -72,7 +76,8 @@ class LocalServer:
             with self.api() as api:
                 body = {"name": "local agent", "region": plan.region, "expires_in_s": JOIN_TOKEN_S}
                 token = api.post("/v1/join-tokens", body)["token"]
-            self.stack.start(f"agent-{plan.node}", arguments, {**environment, "BACE_TOKEN": token})
+            settings = {**environment, "BACE_TOKEN": token}
+            self.stack.start(f"agent-{plan.node}", arguments, settings, plan.within)
             self.agents.append(plan)
 
     def wait_for_nodes(self) -> list[dict[str, object]]:

@@ -28,12 +28,21 @@ def demo(
     result: Annotated[Path, typer.Option("--result", help="Where the figures are written.")] = Path(
         "demo-result.json"
     ),
+    wan: Annotated[
+        bool,
+        typer.Option("--wan", help="With networks of their own, as far apart as continents (Linux, root)."),
+    ] = False,
 ) -> None:
     """Train a small model over three regions on this machine, show everything, and leave nothing behind."""
     need_server()
-    from service.cli.demo import run_demo
+    if wan:
+        from service.cli.wan_demo import run_wan_demo
 
-    run_demo(port, steps, result)
+        run_wan_demo(port, steps, result)
+    else:
+        from service.cli.demo import run_demo
+
+        run_demo(port, steps, result)
 
 
 def up(

@@ -51,12 +51,21 @@ class Stack:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         _adopt_orphans()
 
-    def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Member:
-        """Start `python -m …arguments` with our environment and `environment` over it."""
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        within: Sequence[str] = (),
+    ) -> Member:
+        """Start `python -m …arguments` with our environment and `environment` over it.
+
+        `within`: words before the command, such as `ip netns exec NAME`; what they start takes their place.
+        """
         log = self.folder / "logs" / f"{name}.log"
         with log.open("ab") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [*within, sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

@@ -31,8 +31,10 @@ def address_of(network: Network, region: str) -> str:
     return f"198.18.0.{network.regions.index(region) + 1}"
 
 
-def keep(network: Network, announce: Callable[[], None], until_closed: int | None) -> None:
-    """Make the bed, call `announce`, and relay until a signal or until the file `until_closed` ends.
+def keep(network: Network, announce: Callable[[], None], control: int | None) -> None:
+    """Make the bed, call `announce`, and relay until a signal or until the file `control` ends.
+
+    A line on `control` is a link as it is to be from then on, as JSON.
 
     Raises OSError or subprocess.CalledProcessError where the machine does not let it; nothing is left then either.
     """
@@ -41,10 +43,17 @@ def keep(network: Network, announce: Callable[[], None], until_closed: int | Non
         lines = _make(network, made)
         announce()
         run_in_real_time()
-        relay(lines, until_closed)
+        relay(lines.values(), control, lambda said: _change(lines, said))
 
 
-def _make(network: Network, made: contextlib.ExitStack) -> list[DelayLine]:
+def _change(lines: Mapping[tuple[str, str], DelayLine], said: bytes) -> None:
+    for each in said.splitlines():
+        link = Link.model_validate_json(each)
+        line = lines[link.src, link.dst]
+        line.latency_s, line.seconds_a_byte = link.latency_ms / 1e3, 8 / (link.mbps * 1e6)
+
+
+def _make(network: Network, made: contextlib.ExitStack) -> dict[tuple[str, str], DelayLine]:
     spaces = {region: Namespace(os.getpid(), region) for region in network.regions}
     for space in spaces.values():
         made.callback(_remove, space)
@@ -57,10 +66,13 @@ def _make(network: Network, made: contextlib.ExitStack) -> list[DelayLine]:
         set(network.regions) - joined
     ):  # those that are joined have it on the devices of their links
         ip("-n", spaces[region].name, "address", "add", address_of(network, region), "dev", "lo")
-    lines: list[DelayLine] = []
+    lines = {}
     for there, back in network.pairs:
         here, far = (_end(network, spaces, link, made) for link in (there, back))
-        lines += [_line(there, here, far), _line(back, far, here)]
+        for link, source, target in ((there, here, far), (back, far, here)):
+            lines[link.src, link.dst] = DelayLine(
+                source, target, link.latency_ms / 1e3, 8 / (link.mbps * 1e6)
+            )
     return lines
 
 
@@ -69,10 +81,6 @@ def _end(network: Network, spaces: Mapping[str, Namespace], link: Link, made: co
     file = tun(spaces[link.src], f"wan{network.regions.index(link.dst)}", own, other)
     made.callback(os.close, file)
     return file
-
-
-def _line(link: Link, source: int, target: int) -> DelayLine:
-    return DelayLine(source, target, link.latency_ms / 1e3, 8 / (link.mbps * 1e6))
 
 
 def _remove(space: Namespace) -> None:

@@ -29,7 +29,7 @@ class Link(BaseModel):
     dst: RegionName
     latency_ms: Annotated[float, Field(ge=0, le=2000)]
     """One way, milliseconds: half the round trip, where both directions are alike."""
-    mbps: Annotated[float, Field(ge=0.1, le=MAX_MBPS)]
+    mbps: Annotated[float, Field(ge=0.01, le=MAX_MBPS)]
     """Megabits per second."""
 
 

@@ -13,7 +13,7 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 PACKET_BYTES = 65536
@@ -55,18 +55,22 @@ class DelayLine:
         return float("inf")
 
 
-def relay(lines: Sequence[DelayLine], until_closed: int | None) -> None:
-    """Forward for ever, or until the other end of the file `until_closed` is closed."""
+def relay(
+    lines: Iterable[DelayLine], control: int | None = None, obey: Callable[[bytes], None] | None = None
+) -> None:
+    """Forward for ever, or until the file `control` ends; what comes on it is handed to `obey`."""
     by_source = {line.source: line for line in lines}
-    files = [*by_source, *([] if until_closed is None else [until_closed])]
+    files = [*by_source, *([] if control is None else [control])]
     while True:
-        due_s = min((line.hand_on() for line in lines), default=float("inf"))
+        due_s = min((line.hand_on() for line in by_source.values()), default=float("inf"))
         wait_s = None if due_s == float("inf") else max(0.0, due_s - time.monotonic())
         for file in select.select(files, (), (), wait_s)[0]:
             if file in by_source:
                 by_source[file].take()
-            elif not os.read(file, PACKET_BYTES):
+            elif not (said := os.read(file, PACKET_BYTES)):
                 return
+            elif obey is not None:
+                obey(said)
 
 
 def run_in_real_time() -> None:
