@@ -13,6 +13,8 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from service.cli.testbed.namespaces import ip
+
 CONNECT_TIMEOUT_S = 2.0
 
 
@@ -27,13 +29,13 @@ class Namespace:
         inside_address = f"{network}.{4 * number + 2}"
         inside = "inside"
         try:
-            _ip("netns", "add", self.name)
-            _ip("link", "add", self._outside, "type", "veth", "peer", "name", inside, "netns", self.name)
-            _ip("address", "add", f"{self.outside_address}/30", "dev", self._outside)
-            _ip("link", "set", self._outside, "up")
-            _ip("-n", self.name, "address", "add", f"{inside_address}/30", "dev", inside)
-            _ip("-n", self.name, "link", "set", inside, "up")
-            _ip("-n", self.name, "link", "set", "lo", "up")
+            ip("netns", "add", self.name)
+            ip("link", "add", self._outside, "type", "veth", "peer", "name", inside, "netns", self.name)
+            ip("address", "add", f"{self.outside_address}/30", "dev", self._outside)
+            ip("link", "set", self._outside, "up")
+            ip("-n", self.name, "address", "add", f"{inside_address}/30", "dev", inside)
+            ip("-n", self.name, "link", "set", inside, "up")
+            ip("-n", self.name, "link", "set", "lo", "up")
         except (OSError, subprocess.SubprocessError):
             self.close()
             raise
@@ -45,11 +47,11 @@ class Namespace:
 
     def cut(self) -> None:
         """Nothing passes."""
-        _ip("link", "set", self._outside, "down")
+        ip("link", "set", self._outside, "down")
 
     def mend(self) -> None:
         """All passes."""
-        _ip("link", "set", self._outside, "up")
+        ip("link", "set", self._outside, "up")
 
     def close(self) -> None:
         """Take both away."""
@@ -67,10 +69,6 @@ def may_make_namespaces() -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return True
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
 
 
 class Relay:
