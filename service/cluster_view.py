@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Node, Ownership, Pool, PoolKey, Region
 from scheduler.placement import Placement
 from service.db.records import HeldGpuRecord, NodeRecord
-from service.db.repositories import cluster
+from service.db.repositories import cluster, link_tests
 from service.known_prices import price_now
 from service.lifecycle import NodeState
+from service.link_estimates import Figures, figures_of
 
 
 def cluster_of(
@@ -113,12 +114,21 @@ def links_of(session: Session, now_s: float) -> dict[LinkKey, Link]:
     """The links with their egress prices as known at a moment."""
     egress = price_now(session, "egress", now_s)
     return {
-        (record.src, record.dst): Link(
-            src=record.src,
-            dst=record.dst,
-            capacity_bps=record.capacity_bps,
-            latency_s=record.latency_s,
-            egress_usd_per_gb=egress.get((record.src, "", record.dst), 0.0),
+        key: Link(
+            src=key[0],
+            dst=key[1],
+            capacity_bps=figures.capacity_bps,
+            latency_s=figures.latency_s,
+            egress_usd_per_gb=egress.get((key[0], "", key[1]), 0.0),
         )
+        for key, figures in link_figures(session).items()
+    }
+
+
+def link_figures(session: Session) -> dict[LinkKey, Figures]:
+    """What planning goes by of each link: what was set, or measured."""
+    estimates = link_tests.estimates(session)
+    return {
+        (record.src, record.dst): figures_of(record, estimates.get((record.src, record.dst)))
         for record in cluster.links(session)
     }

@@ -152,6 +152,35 @@ class Metrics:
         self.link_capacity = self._gauge(
             "bace_link_capacity_bytes_per_second", "Capacity of a directed link.", ["src", "dst"]
         )
+        self.link_planned = self._gauge(
+            "bace_link_planned_bytes_per_second",
+            "Capacity of a directed link that planning goes by: what was set, or measured.",
+            ["src", "dst"],
+        )
+        self.link_measured_bandwidth = self._gauge(
+            "bace_link_measured_bandwidth_bytes_per_second",
+            "Median of the last measurements of a directed link.",
+            ["src", "dst"],
+        )
+        self.link_measured_latency = self._gauge(
+            "bace_link_measured_latency_seconds",
+            "One way: half the shortest round trip, median of the last measurements.",
+            ["src", "dst"],
+        )
+        self.link_measurement_age = self._gauge(
+            "bace_link_measurement_age_seconds",
+            "Since the last measurement, by what was measured.",
+            ["src", "dst", "kind"],
+        )
+        self.link_tests = Counter(
+            "bace_link_tests",
+            "Measurements of links that ended, by what was measured and what came of it.",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
+        self.link_test_bytes = Counter(
+            "bace_link_test_bytes", "Bytes that measurements of links have sent.", registry=self.registry
+        )
         self.link_reserved = self._gauge(
             "bace_link_reserved_bytes_per_second", "Bandwidth held on a directed link.", ["src", "dst"]
         )

@@ -1,8 +1,8 @@
 """Heartbeats that bring no news: most of them. All that have come in together are read and stamped at once.
 
-A heartbeat is quiet where its agent is known by its token, none of its nodes is lost, no report is new, and what it
-says of its processes is what the rows say. It changes nothing but the time at which its agent was heard. Any other is
-left to `agents_link.heartbeat`, which does the same for a quiet one, one by one.
+A heartbeat is quiet where its agent is known by its token, none of its nodes is lost, no report is new, what it says of
+its processes is what the rows say, and it has measured no link. It changes nothing but the time at which its agent was
+heard. Any other is left to `agents_link.heartbeat`, which does the same for a quiet one, one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import Heartbeat, StageProcess
+from agents.protocol import LINK_TESTS, Heartbeat, LinkTest, StageProcess
+from service import link_measurements
 from service.db import agent_queries
 from service.db.agent_queries import Heard, LiveProcess
 from service.db.records import AgentRecord
@@ -28,10 +29,11 @@ MAX_LAUNCHES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat and the token that it came with."""
+    """A heartbeat, the token that it came with, and what its agent can beside the rest."""
 
     token_id: str
     heartbeat: Heartbeat
+    abilities: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Quiet:
     reports_stored: int
     desired: tuple[StageProcess, ...]
     is_next: bool
+    link_tests: tuple[LinkTest, ...] = ()
 
 
 class Launches:
@@ -87,6 +90,8 @@ def stamp_quiet(
     following = _following(agents, beats)
     wanted = [process.key for beat in calm for process in live[beat.agent_id].values() if _is_wanted(process)]
     documents = launches.of(session, wanted)
+    able = {beat.heartbeat.agent_id for beat in beats if LINK_TESTS in beat.abilities}
+    measuring = link_measurements.wanted(session, able) if able else {}
     return [
         Quiet(
             agents[beat.heartbeat.agent_id].reports_stored,
@@ -96,6 +101,7 @@ def stamp_quiet(
                 if _is_wanted(process)
             ),
             follows,
+            tuple(measuring.get(beat.heartbeat.agent_id, ())),
         )
         if is_quiet
         else None
@@ -130,8 +136,10 @@ def is_next(agent: AgentRecord, beat: Heartbeat) -> bool:
 def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProcess]) -> bool:
     if agent is None or agent.token_id != beat.token_id or agent.revoked_at_s is not None:
         return False
+    if agent.measures_links != (LINK_TESTS in beat.abilities):
+        return False
     told = beat.heartbeat
-    if any(report.seq > agent.reports_stored for report in told.reports):
+    if told.link_tests or any(report.seq > agent.reports_stored for report in told.reports):
         return False
     for report in told.processes:
         process = live.get(report.key)

@@ -26,6 +26,14 @@ class ServerRole(StrEnum):
     ALL = "all"
 
 
+class LinkMeasuring(StrEnum):
+    """What agents measure of the links between their regions."""
+
+    OFF = "off"
+    LATENCY = "latency"  # a few bytes
+    BANDWIDTH = "bandwidth"  # both: as many bytes as the budget allows
+
+
 class Settings(BaseSettings):
     """What a server may be told. Durations are seconds."""
 
@@ -97,6 +105,22 @@ class Settings(BaseSettings):
     bill_interval_s: Positive = 15.0
     leader_lease_s: Positive = 15.0
 
+    link_measuring: LinkMeasuring = LinkMeasuring.LATENCY
+    """Of links for which nothing else was said; off: of none. Bytes may cost egress, so they are not sent unasked."""
+    link_latency_interval_s: Annotated[float, Field(ge=1, le=30 * 86_400)] = 900.0
+    """Between two measurements of a link's latency."""
+    link_bandwidth_interval_s: Annotated[float, Field(ge=1, le=30 * 86_400)] = 6 * 3600.0
+    link_test_bytes: Annotated[int, Field(ge=100_000, le=10**13)] = 250_000_000
+    """One measurement of bandwidth sends no more …"""
+    link_test_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0
+    """… and for no longer."""
+    link_bytes_per_day: Annotated[int, Field(ge=0, le=10**15)] = 1_000_000_000
+    """Of all measurements of a link in 24 hours."""
+    link_max_age_s: Positive = 86_400.0
+    """What was measured longer ago is not gone by."""
+    link_change: Annotated[float, Field(ge=0, le=1)] = 0.15
+    """A measurement that differs by no more than this part changes nothing."""
+
     node_identity_lifetime_s: Positive = 7 * 86_400.0
     """A node that cannot reach the server for a third of it has to join anew; else it is renewed."""
     heartbeat_interval_s: Positive = 2.0
@@ -142,6 +166,15 @@ class Settings(BaseSettings):
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             missing = "BACE_TLS_KEY_FILE" if self.tls_cert_file else "BACE_TLS_CERT_FILE"
             raise ValueError(f"{missing}: '' is not valid: expected the file that goes with the other")
+        return self
+
+    @model_validator(mode="after")
+    def _a_measurement_fits_into_its_day(self) -> Self:
+        if self.link_measuring is LinkMeasuring.BANDWIDTH and self.link_test_bytes > self.link_bytes_per_day:
+            raise ValueError(
+                f"BACE_LINK_BYTES_PER_DAY: {self.link_bytes_per_day} is not valid: expected at least one measurement "
+                f"(BACE_LINK_TEST_BYTES = {self.link_test_bytes})"
+            )
         return self
 
     @property

@@ -18,6 +18,8 @@ from agents.protocol import (
     HeartbeatReply,
     JoinReply,
     JoinRequest,
+    LinkTest,
+    LinkTestReport,
     LogReport,
     NodeOffer,
     ProcessReport,
@@ -348,6 +350,11 @@ class FakeAgent:
     seq: int = 0
     boot_id: str = "boot-1"
     refuses_to_stop: bool = False
+    abilities: frozenset[str] = frozenset()
+    link_tests: list[LinkTest] = field(default_factory=list)
+    """What it is to measure, by the last answer."""
+    measured: list[LinkTestReport] = field(default_factory=list)
+    """What it will tell of that with its next heartbeat."""
 
     @property
     def agent_id(self) -> str:
@@ -393,7 +400,7 @@ class FakeAgent:
         return await agents_link.join(self.world.services, CREDENTIAL, request)
 
     async def send(self, beat: Heartbeat) -> HeartbeatReply:
-        return await agents_link.heartbeat(self.world.services, CREDENTIAL, beat)
+        return await agents_link.heartbeat(self.world.services, CREDENTIAL, beat, self.abilities)
 
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -402,9 +409,11 @@ class FakeAgent:
             clock_s=self.world.clock.now(),
             processes=list(self.running.values()),
             reports=list(self.unsent),
+            link_tests=list(self.measured) or None,
         )
 
     def obey(self, reply: HeartbeatReply) -> HeartbeatReply:
+        self.link_tests, self.measured = list(reply.link_tests or ()), []
         self.unsent = [report for report in self.unsent if report.seq > reply.reports_stored]
         for key in reply.forget:
             self.running.pop(key, None)

@@ -4,7 +4,7 @@ Those that bring no news are stamped together (`quiet_beats`); for any other:
 
 1. the agent is alive, by the server's clock; nodes of its that were lost are back
 2. its reports are stored, each once
-3. what it says of its processes moves their rows
+3. what it says of its processes moves their rows, and what it has measured of links is kept
 4. the jobs of these processes make the moves that are due
 5. the answer is everything that should run on its nodes now
 """
@@ -12,13 +12,22 @@ Those that bring no news are stamped together (`quiet_beats`); for any other:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import Heartbeat, HeartbeatReply, NodeIdentity, ProcessReport, ProcessState, StageProcess
+from agents.protocol import (
+    LINK_TESTS,
+    Heartbeat,
+    HeartbeatReply,
+    LinkTest,
+    NodeIdentity,
+    ProcessReport,
+    ProcessState,
+    StageProcess,
+)
 from scheduler.job import LIVE_JOB_STATES, JobState
-from service import node_identity, progress, topics
+from service import link_measurements, node_identity, progress, topics
 from service.access import Credential
 from service.agents_link import reports
 from service.causes import FORGOTTEN
@@ -38,6 +47,7 @@ from service.lifecycle import (
 from service.progress import Rules
 from service.quiet_beats import Beat, Quiet, is_next, stamp_quiet
 from service.services import Services
+from service.settings import Settings
 
 NEVER_STARTED = "never-started"
 MAX_DESIRED = 4096
@@ -53,26 +63,37 @@ class Stored:
     is_next: bool
     """It was sent after the last one that was heard."""
     replan: bool
-    """Capacity or a job came back to planning."""
+    """Capacity or a job came back to planning, or a link is not what it was."""
+    link_tests: tuple[LinkTest, ...] = ()
 
 
-async def heartbeat(services: Services, credential: Credential, beat: Heartbeat) -> HeartbeatReply:
+async def heartbeat(
+    services: Services, credential: Credential, beat: Heartbeat, abilities: frozenset[str] = frozenset()
+) -> HeartbeatReply:
     """Store a heartbeat, answer what should run, and wake whom it concerns.
 
     Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token or
-    identity, one that is for joining only, and an agent that was revoked.
+    identity, one that is for joining only, and an agent that was revoked. `abilities` are what the agent can beside the
+    rest of its protocol: an agent without them is told nothing of them.
     """
     if credential.single_use:
         raise ForbiddenError(
             f"agent {beat.agent_id}: this token is for joining; show the identity that was given for it"
         )
     now_s = services.clock.now()
-    quiet = await services.beats.do(Beat(credential.token_id, beat), lambda beats: _stamp(services, beats))
+    quiet = await services.beats.do(
+        Beat(credential.token_id, beat, abilities), lambda beats: _stamp(services, beats)
+    )
     if quiet is None:
-        stored = await _store(services, credential, beat, now_s)
+        stored = await _store(services, credential, beat, abilities, now_s)
     else:
         stored = Stored(
-            quiet.reports_stored, quiet.desired[:MAX_DESIRED], (), is_next=quiet.is_next, replan=False
+            quiet.reports_stored,
+            quiet.desired[:MAX_DESIRED],
+            (),
+            is_next=quiet.is_next,
+            replan=False,
+            link_tests=quiet.link_tests,
         )
     services.metrics.heartbeats.inc()
     # Not to a late copy: the secret that its agent has been given since would be void.
@@ -85,6 +106,7 @@ async def heartbeat(services: Services, credential: Credential, beat: Heartbeat)
         lease_s=services.settings.lease_s,
         server_time_s=now_s,
         identity=None if renewed is None else NodeIdentity(token=renewed[0], expires_at_s=renewed[1]),
+        link_tests=list(stored.link_tests) or None,
     )
 
 
@@ -100,12 +122,19 @@ async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | 
     return answers
 
 
-async def _store(services: Services, credential: Credential, beat: Heartbeat, now_s: float) -> Stored:
+async def _store(
+    services: Services, credential: Credential, beat: Heartbeat, abilities: frozenset[str], now_s: float
+) -> Stored:
     """One that brings news, or whose agent is not as it should be."""
     moment, rules = Moment(now_s, beat.agent_id), services.rules()
-    stored = await services.db.run(
-        lambda session: store_heartbeat(session, beat, credential=credential, moment=moment, rules=rules)
-    )
+
+    def work(session: Session) -> Stored:
+        stored = store_heartbeat(
+            session, beat, credential=credential, moment=moment, rules=rules, abilities=abilities
+        )
+        return _with_links(session, stored, beat, abilities, services.settings, moment)
+
+    stored = await services.db.run(work)
     if stored.replan:
         await services.bus.publish(topics.PLANNING)
     if beat.reports or beat.processes:
@@ -114,9 +143,15 @@ async def _store(services: Services, credential: Credential, beat: Heartbeat, no
 
 
 def store_heartbeat(
-    session: Session, beat: Heartbeat, *, credential: Credential, moment: Moment, rules: Rules
+    session: Session,
+    beat: Heartbeat,
+    *,
+    credential: Credential,
+    moment: Moment,
+    rules: Rules,
+    abilities: frozenset[str] = frozenset(),
 ) -> Stored:
-    """The transaction of `heartbeat`."""
+    """The transaction of `heartbeat`, links aside."""
     agent = _agent(session, beat.agent_id, credential, moment)
     # 1. alive
     nodes = agent_queries.nodes_of_agent(session, beat.agent_id)
@@ -145,6 +180,7 @@ def store_heartbeat(
         reports_stored=reports_stored,
         clock_offset_s=beat.clock_s - moment.at_s,
         at_s=moment.at_s,
+        measures_links=LINK_TESTS in abilities,
     )
     # 4. jobs
     after = [progress.advance(session, job_id, moment, rules) for job_id in sorted(complete | moved)]
@@ -156,6 +192,23 @@ def store_heartbeat(
         forget=_forget(session, beat.processes, node_ids),
         is_next=is_next(agent, beat),
         replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
+    )
+
+
+def _with_links(
+    session: Session,
+    stored: Stored,
+    beat: Heartbeat,
+    abilities: frozenset[str],
+    settings: Settings,
+    moment: Moment,
+) -> Stored:
+    """The same, with what the agent has measured stored, and what it is to measure now."""
+    can_measure = LINK_TESTS in abilities
+    has_changed = link_measurements.store(session, beat.agent_id, beat.link_tests or (), settings, moment)
+    tests = link_measurements.wanted(session, {beat.agent_id}) if can_measure else {}
+    return replace(
+        stored, replan=stored.replan or has_changed, link_tests=tuple(tests.get(beat.agent_id, ()))
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from scheduler.units import format_bandwidth, format_duration, format_time, format_usd
+from scheduler.units import format_bandwidth, format_bytes, format_duration, format_time, format_usd
 from service.cli.output import table
 from service.cli.states import state_text
 
@@ -96,23 +96,82 @@ def drained_page(drained: Document) -> Iterator[RenderableType]:
 
 
 def links_table(links: list[Document]) -> Iterator[RenderableType]:
-    """The directed links and how much of them is held."""
+    """The directed links as planning takes them and how much of them is held; below, what was set and measured of
+    those that agents measure."""
     yield table(
         ["FROM", "TO", ">CAPACITY", ">HELD", ">USE", ">ONE WAY", ">EGRESS $/GB"],
         [
             [
                 link["src"],
                 link["dst"],
-                format_bandwidth(link["capacity_bps"]),
+                format_bandwidth(planned["capacity_bps"]),
                 format_bandwidth(link["reserved_bps"]),
-                f"{link['reserved_bps'] / link['capacity_bps']:.0%}" if link["capacity_bps"] else None,
-                format_duration(link["latency_s"]),
+                f"{link['reserved_bps'] / planned['capacity_bps']:.0%}" if planned["capacity_bps"] else None,
+                format_duration(planned["latency_s"]),
                 None if link["egress_usd_per_gb"] is None else f"{link['egress_usd_per_gb']:g}",
             ]
             for link in links
+            for planned in [link["planned"]]
         ],
         empty="No links between regions.",
     )
+    measured = [link for link in links if link["measuring_now"] != "off" or link["last_test"]]
+    if any(link["last_test"] for link in measured):
+        yield Text("\nMeasured by agents", "bold")
+        yield _measured_table(measured)
+
+
+def link_page(link: Document) -> Iterator[RenderableType]:
+    """One link: what planning goes by and why, and the measurement that ended last."""
+    yield from links_table([{**link, "last_test": None}])
+    yield _measured_table([link])
+    planned, test = link["planned"], link["last_test"]
+    yield f"Capacity: {planned['capacity_why']}. One way: {planned['latency_why']}."
+    yield f"Agents measure: {link['measuring_now']}."
+    if test is not None:
+        detail = "" if test["detail"] is None else f": {test['detail']}"
+        sent = f", {format_bytes(test['sent_bytes'])} sent" if test["sent_bytes"] else ""
+        yield f"Last measurement, {_ago(test['age_s'])}: {test['kind']}, {test['outcome']}{detail}{sent}."
+
+
+def _measured_table(links: list[Document]) -> RenderableType:
+    return table(
+        [
+            "FROM",
+            "TO",
+            ">SET",
+            ">MEASURED",
+            ">AGE",
+            "PLANNED",
+            ">ONE WAY SET",
+            ">MEASURED",
+            ">AGE",
+            "PLANNED",
+            "LAST",
+        ],
+        [
+            [
+                link["src"],
+                link["dst"],
+                ("≤ " if link["capacity_is_limit"] else "≈ ") + format_bandwidth(link["capacity_bps"]),
+                _measured(measured["bandwidth_bps"], format_bandwidth),
+                _measured(measured["bandwidth_age_s"], _age),
+                link["planned"]["capacity_from"],
+                format_duration(link["latency_s"]),
+                _measured(measured["latency_s"], format_duration),
+                _measured(measured["latency_age_s"], _age),
+                link["planned"]["latency_from"],
+                None if link["last_test"] is None else link["last_test"]["outcome"],
+            ]
+            for link in links
+            for measured in [link["measured"]]
+        ],
+        empty="No links between regions.",
+    )
+
+
+def _measured(value: float | None, shown: Callable[[float], str]) -> str | None:
+    return None if value is None else shown(value)
 
 
 def prices_table(series: list[Document]) -> Iterator[RenderableType]:
@@ -219,4 +278,8 @@ def _bound(bandwidth_bps: float | None) -> str:
 
 
 def _ago(age_s: float) -> str:
-    return f"{format_duration(max(round(age_s), 0))} ago"
+    return f"{_age(age_s)} ago"
+
+
+def _age(age_s: float) -> str:
+    return format_duration(max(round(age_s), 0))

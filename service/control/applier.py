@@ -21,6 +21,7 @@ from scheduler.packing import StageSlots, pack
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.snapshot import Snapshot
 from service import causes
+from service.cluster_view import link_figures
 from service.control import promising, verdicts
 from service.control.errors import DoublePromiseError, StalePlanError
 from service.control.gangs import Grounds, PackedStart, commit_gang
@@ -179,9 +180,9 @@ def _check_links(session: Session, starts: Sequence[PackedStart]) -> None:
     """
     used = set(_used(starts))
     held = allocations.reserved_bps(session)
-    for link in cluster.links(session):
-        if (link.src, link.dst) in used:
-            _check_sum([held[link.src, link.dst]], link.capacity_bps, f"link {link.src}->{link.dst}")
+    for (src, dst), figures in link_figures(session).items():
+        if (src, dst) in used:
+            _check_sum([held[src, dst]], figures.capacity_bps, f"link {src}->{dst}")
     for region in cluster.regions(session):
         up = [bps for (src, _), bps in held.items() if src == region.region]
         down = [bps for (_, dst), bps in held.items() if dst == region.region]

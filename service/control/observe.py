@@ -13,8 +13,10 @@ from service.capacity import GpuCount, count_gpus, used_by_node
 from service.causes import BY_PLAN
 from service.db import metrics_queries
 from service.db.metrics_queries import BilledTotal, JobEvent
-from service.db.records import LinkRecord, NodeRecord
-from service.db.repositories import allocations, cluster, events, prices, promises
+from service.db.records import LinkEstimateRecord, LinkRecord, LinkTestRecord, NodeRecord
+from service.db.repositories import allocations, cluster, events, link_tests, prices, promises
+from service.link_estimates import figures_of
+from service.link_measurements import BANDWIDTH, LATENCY
 from service.services import Services
 from service.snapshots import quotas_of
 
@@ -38,6 +40,9 @@ class View:
     gpus: dict[tuple[str, str], GpuCount]
     oldest_heartbeats: list[tuple[str, float]]
     links: list[LinkRecord]
+    link_estimates: dict[tuple[str, str], LinkEstimateRecord]
+    link_tests: list[LinkTestRecord]
+    """Measurements that ended since the last look."""
     reserved_bps: dict[tuple[str, str], float]
     electricity: dict[str, tuple[float, float]]
     """Region → (price in force, since when)."""
@@ -57,6 +62,7 @@ class Observer:
         self._services = services
         self._last_bill: int | None = None
         self._last_event: int | None = None
+        self._looked_at_s = services.clock.now()
         self._spent_usd: dict[tuple[str, str, str], float] = defaultdict(float)
 
     async def observe(self) -> None:
@@ -65,10 +71,12 @@ class Observer:
         view = await self._services.db.read(lambda session: self._read(session, now_s))
         self._show_queue(view, now_s)
         self._show_capacity(view, now_s)
+        self._show_links(view, now_s)
         self._show_quotas(view)
         self._count_bills(view)
         self._count_moves(view)
         self._last_bill, self._last_event = view.last_bill, view.last_event
+        self._looked_at_s = now_s
 
     def _read(self, session: Session, now_s: float) -> View:
         nodes, used = cluster.nodes(session), used_by_node(session)
@@ -92,6 +100,8 @@ class Observer:
             },
             oldest_heartbeats=metrics_queries.oldest_heartbeats(session),
             links=cluster.links(session),
+            link_estimates=link_tests.estimates(session),
+            link_tests=link_tests.ended_between(session, self._looked_at_s, now_s),
             reserved_bps=allocations.reserved_bps(session),
             electricity=_electricity(session, now_s),
             quotas=quotas_of(session, now_s),
@@ -129,17 +139,42 @@ class Observer:
         for (region, gpu_type), gpus in view.gpus.items():
             for state in ("used", "free", "unavailable"):
                 metrics.gpus.labels(region, gpu_type, state).set(getattr(gpus, state))
-        metrics.link_capacity.clear()
-        metrics.link_reserved.clear()
-        for link in view.links:
-            reserved_bps = view.reserved_bps.get((link.src, link.dst), 0.0)
-            metrics.link_capacity.labels(link.src, link.dst).set(link.capacity_bps / BITS_PER_BYTE)
-            metrics.link_reserved.labels(link.src, link.dst).set(reserved_bps / BITS_PER_BYTE)
         metrics.electricity_price.clear()
         metrics.electricity_price_age.clear()
         for region, (price, since_s) in view.electricity.items():
             metrics.electricity_price.labels(region).set(price)
             metrics.electricity_price_age.labels(region).set(max(0.0, now_s - since_s))
+
+    def _show_links(self, view: View, now_s: float) -> None:
+        metrics = self._services.metrics
+        for gauge in (
+            metrics.link_capacity,
+            metrics.link_planned,
+            metrics.link_reserved,
+            metrics.link_measured_bandwidth,
+            metrics.link_measured_latency,
+            metrics.link_measurement_age,
+        ):
+            gauge.clear()
+        for link in view.links:
+            ends = (link.src, link.dst)
+            estimate, reserved_bps = view.link_estimates.get(ends), view.reserved_bps.get(ends, 0.0)
+            planned_bps = figures_of(link, estimate).capacity_bps
+            metrics.link_capacity.labels(*ends).set(link.capacity_bps / BITS_PER_BYTE)
+            metrics.link_planned.labels(*ends).set(planned_bps / BITS_PER_BYTE)
+            metrics.link_reserved.labels(*ends).set(reserved_bps / BITS_PER_BYTE)
+            if estimate is not None and estimate.bandwidth_bps and estimate.bandwidth_at_s is not None:
+                measured = estimate.bandwidth_bps / BITS_PER_BYTE
+                metrics.link_measured_bandwidth.labels(*ends).set(measured)
+                age_s = max(0.0, now_s - estimate.bandwidth_at_s)
+                metrics.link_measurement_age.labels(*ends, BANDWIDTH).set(age_s)
+            if estimate is not None and estimate.latency_s and estimate.latency_at_s is not None:
+                metrics.link_measured_latency.labels(*ends).set(estimate.latency_s)
+                age_s = max(0.0, now_s - estimate.latency_at_s)
+                metrics.link_measurement_age.labels(*ends, LATENCY).set(age_s)
+        for test in view.link_tests:
+            metrics.link_tests.labels(test.kind, test.outcome).inc()
+            metrics.link_test_bytes.inc(test.sent_bytes)
 
     def _show_quotas(self, view: View) -> None:
         metrics = self._services.metrics

@@ -14,6 +14,7 @@ from service import topics
 from service.control import billing, leader
 from service.control.errors import FencedError
 from service.control.leader import Leadership
+from service.control.link_tests import measure_links
 from service.control.liveness import Liveness
 from service.control.observe import Observer
 from service.control.prune import prune
@@ -23,6 +24,7 @@ from service.errors import ServiceError
 from service.services import Services
 
 OBSERVE_S = 5.0
+LINKS_S = 5.0
 PRUNE_S = 300.0
 RENEWALS_A_LEASE = 3
 RETRY_S = 1.0
@@ -80,6 +82,7 @@ class ControlPlane:
                     ("reconcile", settings.tick_s, lambda: reconcile(services, leadership)),
                     ("bill", settings.bill_interval_s, lambda: billing.bill(services, leadership)),
                     ("observe", OBSERVE_S, observer.observe),
+                    ("links", LINKS_S, lambda: measure_links(services, leadership)),
                     ("prune", PRUNE_S, lambda: prune(services, leadership)),
                 ):
                     loops.create_task(self._every(name, interval_s, work), name=name)

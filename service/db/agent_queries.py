@@ -39,6 +39,7 @@ _HEARD = (
         reports_stored=bindparam("stored"),
         clock_offset_s=bindparam("offset_s"),
         heartbeat_at_s=bindparam("at_s"),
+        measures_links=bindparam("measures"),
     )
 )
 # The same for many agents at once.
@@ -84,7 +85,14 @@ def live_processes_on(session: Session, node_ids: Collection[str]) -> list[Proce
 
 
 def heard(
-    session: Session, agent_id: str, *, boot_id: str, reports_stored: int, clock_offset_s: float, at_s: float
+    session: Session,
+    agent_id: str,
+    *,
+    boot_id: str,
+    reports_stored: int,
+    clock_offset_s: float,
+    at_s: float,
+    measures_links: bool,
 ) -> None:
     """The agent is alive, and so many of its reports are stored."""
     session.execute(
@@ -95,6 +103,7 @@ def heard(
             "stored": reports_stored,
             "offset_s": clock_offset_s,
             "at_s": at_s,
+            "measures": measures_links,
         },
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Table, and_, bindparam, delete, exists, func, not_, or_, select, update
+from sqlalchemy import Table, and_, bindparam, delete, exists, func, not_, or_, select, union, update
 from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessState
@@ -22,6 +22,7 @@ from service.db.tables import (
     HeldPortRow,
     IdempotencyRow,
     JobRow,
+    LinkTestRow,
     NodeRow,
     ProcessRow,
 )
@@ -134,14 +135,17 @@ def set_waiting(session: Session, waits: Iterable[Waiting]) -> None:
 
 
 def ports_held_at(session: Session, address: str) -> frozenset[int]:
-    """Rendezvous ports that are held on any node of that address: several nodes may be one machine."""
-    return frozenset(
-        session.scalars(
-            select(HeldPortRow.port)
-            .join(NodeRow, NodeRow.node_id == HeldPortRow.node_id)
-            .where(NodeRow.address == address)
-        )
+    """Ports that are held on any node of that address, for a rendezvous or to measure a link: several nodes may be
+    one machine."""
+    rendezvous = (
+        select(HeldPortRow.port)
+        .join(NodeRow, NodeRow.node_id == HeldPortRow.node_id)
+        .where(NodeRow.address == address)
     )
+    measuring = select(LinkTestRow.port).where(
+        LinkTestRow.address == address, LinkTestRow.ended_at_s.is_(None)
+    )
+    return frozenset(session.scalars(union(rendezvous, measuring)))
 
 
 def port_used_last_at(session: Session, address: str) -> int | None:

@@ -97,6 +97,7 @@ class AgentRecord:
     joined_at_s: float
     heartbeat_at_s: float
     revoked_at_s: float | None = None
+    measures_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,44 @@ class LinkRecord:
     capacity_bps: float
     latency_s: float
     version: int
+    capacity_is_limit: bool = True
+    measuring: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTestRecord:
+    test_id: str
+    src: str
+    dst: str
+    kind: str
+    from_agent: str
+    to_agent: str
+    address: str
+    port: int
+    token: str | None
+    max_bytes: int
+    max_s: float
+    asked_at_s: float
+    opened_at_s: float | None = None
+    ended_at_s: float | None = None
+    outcome: str | None = None
+    latency_s: float | None = None
+    bandwidth_bps: float | None = None
+    is_floor: bool = False
+    sent_bytes: int = 0
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEstimateRecord:
+    src: str
+    dst: str
+    latency_s: float | None = None
+    latency_at_s: float | None = None
+    bandwidth_bps: float | None = None
+    bandwidth_at_s: float | None = None
+    used_latency_s: float | None = None
+    used_bandwidth_bps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

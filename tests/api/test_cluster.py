@@ -187,3 +187,23 @@ async def test_a_quota_is_set_by_an_administrator_and_told_with_what_is_used(ser
         assert [reason["code"] for reason in job["reasons"]] == ["QuotaTooSmall"]
         for wrong in ({"gpus": -1, "usd_per_month": None}, {"gpus": 1}, {"gpus": 1.5, "usd_per_month": 1}):
             assert (await admin.put("/v1/projects/nlp/quota", json=wrong)).status_code == 422
+
+
+async def test_a_link_tells_what_was_set_what_was_measured_and_what_planning_goes_by(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    await server.world.cluster_of("eu-north", "eu-west")
+    body = {"capacity_bps": 5e9, "latency_s": 0.02, "capacity_is_limit": False, "measuring": "off"}
+    put = await admin.put("/v1/links/eu-north/eu-west", json=body)
+    assert put.status_code == 200
+    told = put.json()
+    assert {name: told[name] for name in body} == body
+    assert (told["measuring_now"], told["last_test"]) == ("off", None)
+    assert told["planned"]["capacity_from"] == told["planned"]["latency_from"] == "configured"
+    assert told["planned"]["capacity_why"] == "as set: it is not measured"
+    again = await admin.put("/v1/links/eu-north/eu-west", json={"capacity_bps": 5e9, "latency_s": 0.02})
+    assert (again.json()["capacity_is_limit"], again.json()["measuring"]) == (True, None), (
+        "the whole is put, not a part"
+    )
+    refused = await admin.put("/v1/links/eu-north/eu-west", json={**body, "measuring": "often"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/measuring")

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 
 from agents.protocol import (
+    ABILITIES_HEADER,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     Heartbeat,
@@ -24,6 +25,7 @@ from service.errors import FieldError, InvalidInputError
 router = APIRouter(prefix="/agent/v1", tags=["agents"], route_class=WireRoute, responses=REFUSALS)
 
 ProtocolHeader = Annotated[str, Header(alias=PROTOCOL_HEADER, max_length=8)]
+AbilitiesHeader = Annotated[str, Header(alias=ABILITIES_HEADER, max_length=256)]
 
 
 @router.post("/join", response_model=JoinReply)
@@ -44,10 +46,16 @@ async def heartbeat(
     principal: Caller,
     beat: Heartbeat,
     protocol: ProtocolHeader = str(PROTOCOL_VERSION),
+    abilities: AbilitiesHeader = "",
 ) -> HeartbeatReply:
     """Report up, and everything that should run down."""
     _check_protocol(protocol)
-    return await agents_link.heartbeat(services, principal.credential or Credential(principal.token_id), beat)
+    credential = principal.credential or Credential(principal.token_id)
+    return await agents_link.heartbeat(services, credential, beat, _abilities(abilities))
+
+
+def _abilities(told: str) -> frozenset[str]:
+    return frozenset(told.split(",")) - {""}
 
 
 def _check_protocol(version: str) -> None:

@@ -22,7 +22,7 @@ Version = Annotated[int | None, Depends(wanted_version)]
 
 @router.get("", response_model=Page[Link])
 async def list_links(services: Injected, principal: Caller) -> Page[Link]:
-    """All directed links, with what running jobs hold of them."""
+    """All directed links: as set, as measured, what planning goes by, and what running jobs hold of them."""
     return Page(items=[Link.of(view) for view in await links.list_all(services)])
 
 
@@ -37,7 +37,9 @@ async def put_link(
     version: Version,
 ) -> Link:
     """Make or change a directed link."""
-    wanted = LinkRecord(src, dst, body.capacity_bps, body.latency_s, 1)
+    wanted = LinkRecord(
+        src, dst, body.capacity_bps, body.latency_s, 1, body.capacity_is_limit, body.measuring
+    )
     view, is_new = await links.put(services, principal, wanted, version)
     response.status_code = 201 if is_new else 200
     response.headers["ETag"] = etag(view.link.version)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from service.api.schemas.base import Answer, Body, body_example, example, flat
+from service.db.records import LinkEstimateRecord
 from service.links import LinkView
 from service.nodes import NodeView
 from service.regions import PoolView, RegionView
@@ -55,11 +56,41 @@ NODE = {
     "clock_offset_s": 0.002,
     "version": 1,
 }
+LINK_FIGURES = {
+    "capacity_bps": 5e9,
+    "capacity_from": "limit",
+    "capacity_why": "more was measured than the limit that was set",
+    "latency_s": 0.012,
+    "latency_from": "measured",
+    "latency_why": "measured",
+}
+LINK_MEASURED = {
+    "bandwidth_bps": 5.6e9,
+    "bandwidth_age_s": 9200.0,
+    "latency_s": 0.012,
+    "latency_age_s": 340.0,
+}
+LINK_TEST = {
+    "kind": "latency",
+    "outcome": "done",
+    "age_s": 340.0,
+    "latency_s": 0.012,
+    "bandwidth_bps": None,
+    "is_floor": False,
+    "sent_bytes": 0,
+    "detail": None,
+}
 LINK = {
     "src": "eu-west",
     "dst": "eu-north",
     "capacity_bps": 5e9,
-    "latency_s": 0.012,
+    "capacity_is_limit": True,
+    "latency_s": 0.01,
+    "measuring": None,
+    "measuring_now": "bandwidth",
+    "planned": LINK_FIGURES,
+    "measured": LINK_MEASURED,
+    "last_test": LINK_TEST,
     "reserved_bps": 1e9,
     "free_bps": 4e9,
     "egress_usd_per_gb": 0.02,
@@ -169,25 +200,103 @@ class Drained(Answer):
     """Their elasticity is `none`: they go on here until they end."""
 
 
+class LinkFigures(Answer):
+    """What planning goes by. A figure is as `configured`, as `measured`, or the `limit` that was set where more was
+    measured."""
+
+    model_config = example(LINK_FIGURES)
+
+    capacity_bps: float
+    capacity_from: str
+    capacity_why: str
+    latency_s: float
+    latency_from: str
+    latency_why: str
+
+
+class LinkMeasured(Answer):
+    """The medians of the last measurements; null where there were none."""
+
+    model_config = example(LINK_MEASURED)
+
+    bandwidth_bps: float | None
+    bandwidth_age_s: float | None
+    """Since the last of them."""
+    latency_s: float | None
+    latency_age_s: float | None
+
+
+class LinkTest(Answer):
+    """The measurement that ended last. `outcome`: done, failed, broken-off (a job needed the link) or timed-out."""
+
+    model_config = example(LINK_TEST)
+
+    kind: str
+    outcome: str
+    age_s: float
+    latency_s: float | None
+    bandwidth_bps: float | None
+    is_floor: bool
+    """The link carries at least that much: bytes or time ran out before it was full for long enough."""
+    sent_bytes: int
+    """What it sent, or might have sent."""
+    detail: str | None
+    """Why it came to nothing."""
+
+
 class Link(Answer):
-    """A directed link and what running jobs hold of it."""
+    """A directed link: as it was set, as it was measured, what planning goes by, and what running jobs hold of it."""
 
     model_config = example(LINK)
 
     src: str
     dst: str
     capacity_bps: float
+    """As it was set."""
+    capacity_is_limit: bool
+    """Nothing that is measured makes it more."""
     latency_s: float
-    """One way (half the round trip)."""
+    """As it was set: one way (half the round trip)."""
+    measuring: str | None
+    """What agents may measure of it, as it was set: off, latency or bandwidth (both); null: what the server's settings
+    say."""
+    measuring_now: str
+    planned: LinkFigures
+    measured: LinkMeasured
+    last_test: LinkTest | None
     reserved_bps: float
     free_bps: float
+    """What is not held of the planned capacity."""
     egress_usd_per_gb: float | None
     """Now; null where no price is known (then counted as 0)."""
     version: int
 
     @classmethod
     def of(cls, view: LinkView) -> Self:
-        return cls.model_validate(flat(view.link) | flat(view, free_bps=view.free_bps))
+        estimate = view.estimate or LinkEstimateRecord(view.link.src, view.link.dst)
+        test = view.last_test
+        measured = {
+            "bandwidth_bps": estimate.bandwidth_bps,
+            "bandwidth_age_s": _age_s(view, estimate.bandwidth_at_s),
+            "latency_s": estimate.latency_s,
+            "latency_age_s": _age_s(view, estimate.latency_at_s),
+        }
+        whys = {"capacity_why": view.capacity_why, "latency_why": view.latency_why}
+        return cls.model_validate(
+            flat(view.link, measuring_now=view.measuring.value)
+            | {
+                "planned": flat(view.figures, **whys),
+                "measured": measured,
+                "last_test": None if test is None else flat(test, age_s=_age_s(view, test.ended_at_s)),
+                "reserved_bps": view.reserved_bps,
+                "free_bps": view.free_bps,
+                "egress_usd_per_gb": view.egress_usd_per_gb,
+            }
+        )
+
+
+def _age_s(view: LinkView, at_s: float | None) -> float | None:
+    return None if at_s is None else max(0.0, view.now_s - at_s)
 
 
 class PutRegion(Body):
@@ -209,9 +318,16 @@ class PutPool(Body):
 
 
 class PutLink(Body):
-    """A directed link. `capacity_bps` 0 takes it out of use."""
+    """A directed link: the whole of what can be said of it. `capacity_bps` 0 takes it out of use; what is left out of
+    the rest is set back to its default."""
 
-    model_config = body_example({"capacity_bps": 5e9, "latency_s": 0.012})
+    model_config = body_example(
+        {"capacity_bps": 5e9, "latency_s": 0.012, "capacity_is_limit": True, "measuring": "latency"}
+    )
 
     capacity_bps: Annotated[float, Field(ge=0, le=1e18)]
     latency_s: Annotated[float, Field(ge=0, le=60)]
+    capacity_is_limit: bool = True
+    """false: it is an estimate, and what is measured may be more."""
+    measuring: Literal["off", "latency", "bandwidth"] | None = None
+    """What agents may measure of it; null: what BACE_LINK_MEASURING says. Where that is off, nothing."""

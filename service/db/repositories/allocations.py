@@ -178,6 +178,18 @@ def held_links(session: Session) -> list[HeldLinkRecord]:
     return _links.all(session, order_by=[HeldLinkRow.src, HeldLinkRow.dst, HeldLinkRow.allocation_id])
 
 
+def regions_in_transition(session: Session) -> frozenset[str]:
+    """Where a gang stands that is starting or stopping: state is on its way, to it or from it."""
+    return frozenset(
+        session.scalars(
+            select(ProcessRow.region)
+            .join(AllocationRow, AllocationRow.allocation_id == ProcessRow.allocation_id)
+            .where(AllocationRow.state.in_([AllocationState.STARTING.value, AllocationState.STOPPING.value]))
+            .distinct()
+        )
+    )
+
+
 def reserved_bps(session: Session) -> dict[tuple[str, str], float]:
     """Bandwidth held on each directed link."""
     rows = session.connection().execute(_RESERVED)

@@ -9,7 +9,7 @@ import pytest
 
 from agents.client import ServerClient, is_loopback
 from agents.errors import RejectedError, SettingsError, UnknownAgentError, UnreachableError
-from agents.protocol import PROTOCOL_HEADER, Heartbeat, HeartbeatReply
+from agents.protocol import ABILITIES_HEADER, PROTOCOL_HEADER, Heartbeat, HeartbeatReply
 
 BEAT = Heartbeat(agent_id="agent-1", boot_id="boot-1", clock_s=1.0)
 REPLY = HeartbeatReply(reports_stored=7, heartbeat_interval_s=2, lease_s=60, server_time_s=1)
@@ -91,3 +91,18 @@ def test_loopback() -> None:
     assert is_loopback("http://[::1]:80")
     assert not is_loopback("http://10.0.0.1")
     assert not is_loopback("https://localhost.example.org")
+
+
+def test_what_an_agent_can_is_told_with_every_request_and_nothing_where_it_can_nothing() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(503)
+
+    for abilities in ((), ("link-tests",)):
+        speaker = ServerClient("http://bace.test", "t", httpx.MockTransport(answer), abilities=abilities)
+        with speaker, pytest.raises(UnreachableError):
+            speaker.heartbeat(BEAT)
+    assert [request.headers.get(ABILITIES_HEADER) for request in seen] == [None, "link-tests"]
+    assert all(b"null" not in request.content for request in seen)

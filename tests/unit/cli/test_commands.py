@@ -406,3 +406,67 @@ class TestPatience:
         server.retry_after = "5"
         with Api(server.url, "bace_t", sleep=sleep) as api:
             assert [message.kind for message in api.stream("/v1/events")] == ["tick"]
+
+
+MEASURED_LINK = sent(Link, LINK)
+UNMEASURED_LINK = sent(
+    Link,
+    {
+        **LINK,
+        "measured": dict.fromkeys(LINK["measured"]),
+        "last_test": None,
+    },
+)
+
+
+def test_links_tell_what_was_set_measured_and_is_gone_by(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", "/v1/links", listed(MEASURED_LINK))
+    shown = bace("links").output
+    assert [
+        text for text in ("≤ 5 Gbps", "5.6 Gbps", "2h33m", "limit", "measured") if text not in shown
+    ] == []
+    server.answer("GET", "/v1/links", listed(UNMEASURED_LINK))
+    assert "Measured" not in bace("links").output, "nothing is shown of what never was"
+
+
+def test_a_link_tells_why_planning_goes_by_its_figures(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", "/v1/links", listed(MEASURED_LINK))
+    shown = " ".join(bace("link", "eu-west", "eu-north").output.split())
+    assert "more was measured than the limit that was set" in shown
+    assert "latency, done" in shown
+    assert bace("link", "eu-west", "mars").exit_code == Exit.NOT_FOUND
+
+
+def test_a_link_is_changed_in_what_was_said_and_nothing_else(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", "/v1/links", listed(MEASURED_LINK))
+    server.answer("PUT", "/v1/links/eu-west/eu-north", MEASURED_LINK)
+    assert bace("link", "eu-west", "eu-north", "--measure", "off").exit_code == Exit.OK
+    put = server.asked[-1]
+    assert put["body"] == {
+        "capacity_bps": 5e9,
+        "latency_s": 0.01,
+        "capacity_is_limit": True,
+        "measuring": "off",
+    }
+    assert put["headers"]["If-Match"] == '"1"'
+    bace("link", "eu-west", "eu-north", "--estimate", "25Gbps", "--measure", "server")
+    assert server.asked[-1]["body"]["capacity_bps"] == 25e9
+    assert server.asked[-1]["body"]["capacity_is_limit"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--limit", "25GBps"], "--limit"),
+        (["--latency", "soon"], "--latency"),
+        (["--limit", "1Gbps", "--estimate", "2Gbps"], "--estimate"),
+    ],
+)
+def test_what_cannot_be_meant_of_a_link_is_named(
+    bace: Bace, server: FakeServer, options: list[str], named: str
+) -> None:
+    server.answer("GET", "/v1/links", listed(MEASURED_LINK))
+    result = bace("link", "eu-west", "eu-north", *options)
+    assert result.exit_code == Exit.USAGE
+    assert named in result.output
+    assert len(server.asked) == 1, "nothing was changed"
