@@ -45,7 +45,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m agents.worker.study", description=__doc__)
     parser.add_argument("--seeds", type=_positive, default=5, help="seeds 0 to this, 5 by default")
-    parser.add_argument("--updates", type=_positive, default=250, help="updates a run, 250 by default")
+    parser.add_argument("--updates", type=_positive, default=200, help="updates a run, 200 by default")
     parser.add_argument("--out", type=Path, help="file of outcomes to go on with")
     parser.add_argument(
         "--only", default="", help="cases whose name has this in it, and the synchronous ones"

@@ -24,6 +24,7 @@ from agents.worker.study.watched import Watched
 MODEL = WorkerModel(
     layers=LAYERS, hidden=48, heads=4, kv_heads=4, head_dim=12, ffn=128, vocab=256, seq_len=32
 )
+WARM_UP = 25
 HELD_OUT_SEQUENCES = 512
 CPU = torch.device("cpu")
 
@@ -95,7 +96,21 @@ def _rule(case: Case, stage: StageModule, learning_rate: float, micro_batches: i
         if case.optimizer == "muon"
         else make_optimizer(stage, learning_rate)
     )
+    _warm_up(optimizer, learning_rate)
     return weight_rule(case.rule, layers, optimizer, _alone, micro_batches=micro_batches, in_flight=cap)
+
+
+def _warm_up(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Let the learning rate grow evenly over the first `WARM_UP` steps: late gradients all point the same way then."""
+    steps = 0
+
+    def set_rate(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, steps / WARM_UP)
+
+    optimizer.register_step_pre_hook(set_rate)
 
 
 def _alone(tensors: Sequence[Tensor]) -> None:
