@@ -65,6 +65,7 @@ class OneProcess:
         pytest.param(4, [0, 2], {}, id="two-of-three-boundaries"),
         pytest.param(3, [0, 1], {"window": [4, 3, 1]}, id="a-stage-with-both-ends"),
         pytest.param(2, [0], {"dtype": "bf16"}, id="bf16"),
+        pytest.param(3, [0, 1], {"binding": "hint"}, id="by-what-arrives"),
     ],
 )
 def test_losses_projectors_and_their_gradients_are_those_of_one_process(
