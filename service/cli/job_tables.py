@@ -83,11 +83,21 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     )
     yield "loss", _losses(job)
     yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
+    yield "codec", codec_text(job["spec"])
     yield "retries", job["retries"] or None
     yield "preempted", _times(job["preemptions"])
     yield "moved", _times(job["moves"])
     yield "stopped because", job["stop_cause"]
     yield "checkpoint", job["checkpoint_uri"]
+
+
+def codec_text(job: Document) -> str | None:
+    """The codec that a completed job asks for, and that it is no mere matter of speed."""
+    codec = job["parallelism"].get("codec")
+    if codec is None:
+        return None
+    rank, hidden = codec["mapl"]["rank"], job["model"]["hidden"]
+    return f"mapl, {rank} of {hidden} numbers a token between regions; it changes what is learned"
 
 
 def plan_page(plan: Document) -> Iterator[RenderableType]:
@@ -112,6 +122,7 @@ def plan_page(plan: Document) -> Iterator[RenderableType]:
 
 def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:
     yield "stages", f"{plan['stages']} on {plan['gpus']} GPUs"
+    yield "codec", codec_text(plan["job"])
     yield "iteration", seconds(plan["iteration_s"])
     yield "bubble", f"{plan['bubble_fraction']:.0%}" if plan["bubble_fraction"] is not None else None
     yield "duration", seconds(plan["duration_s"])
