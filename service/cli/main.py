@@ -24,6 +24,7 @@ from service.cli import (
     prices,
     processes,
     projects,
+    schedule,
     tokens,
 )
 from service.cli.exits import CommandError, Exit
@@ -137,6 +138,7 @@ def _stub(name: str) -> None:
 
 processes.register(app, RUN)
 jobs.register(app, JOBS)
+schedule.register(app, JOBS)
 cluster.register(app, CLUSTER)
 node.register(app, CLUSTER)
 prices.register(app, CLUSTER)
