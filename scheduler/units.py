@@ -94,22 +94,6 @@ def parse_time(value: object, *, field: str = "time") -> float:
     return _number(value, field, expected)
 
 
-def parse_count(value: object, *, field: str = "count", least: int = 0) -> int:
-    """A whole number of at least `least`: 1000, `"1000"`, `"5k"`, `"1.5M"`."""
-    expected = f'a whole number of at least {least} such as 1000 or "5k"'
-    if isinstance(value, str):
-        found = _QUANTITY.fullmatch(value.strip())
-        scale = _DECIMAL.get(found["unit"].lower()) if found else None
-        if found is None or scale is None:
-            raise InvalidValueError(field, value, expected)
-        number = _finite(float(found["number"]) * scale, value, field, expected)
-    else:
-        number = _number(value, field, expected)
-    if number != int(number) or number < least:
-        raise InvalidValueError(field, value, expected)
-    return value if type(value) is int else int(number)
-
-
 def format_bandwidth(bandwidth_bps: float) -> str:
     """`25 Gbps`; four significant digits."""
     return "unlimited" if math.isinf(bandwidth_bps) else _scaled(bandwidth_bps, "bps")

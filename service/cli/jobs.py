@@ -24,6 +24,8 @@ from service.cli.output import Format, Output, emit, emit_line, error_console, p
 from service.cli.watch import wait_for_decision
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or the beginning of it.")]
+NEVER = "The job could never run on this cluster."
+
 JobPath = Annotated[
     str, typer.Argument(metavar="FILE", help="A job file (YAML or JSON); - is standard input.")
 ]
@@ -67,6 +69,11 @@ def submit(
             emit_line(job, output, "")
         elif not table:
             emit(job, output, job_page)
+    if job["state"] == "rejected":
+        raise CommandError(
+            NEVER,
+            hint=f"It is looked at again when capacity is added; bace cancel {job['job_id']} takes it back.",
+        )
     if (wait or follow) and job["state"] != "succeeded":
         raise CommandError(f"The job ended as {job['state']}.", Exit.FAILED)
 
@@ -75,7 +82,10 @@ def plan(file: JobPath, output: Output = Format.TABLE) -> None:
     """Show what would be decided about a job now: chain, iteration time, cost, or why it would wait."""
     job_file = read_job_file(file)
     with Api() as api:
-        emit(_post(api, "/v1/plans", job_file, None), output, plan_page)
+        planned = _post(api, "/v1/plans", job_file, None)
+    emit(planned, output, plan_page)
+    if planned["decision"] == "reject":
+        raise CommandError(NEVER)
 
 
 def jobs(

@@ -212,15 +212,19 @@ def test_following_shows_every_step_once_and_fails_with_the_job(
 
 
 @pytest.mark.parametrize(
-    ("decision", "shown"),
-    [("start", "Would start now"), ("hold", "Would wait"), ("reject", "Could never run")],
+    ("decision", "shown", "code"),
+    [
+        ("start", "Would start now", Exit.OK),
+        ("hold", "Would wait", Exit.OK),
+        ("reject", "Could never run", Exit.FAILED),
+    ],
 )
 def test_a_dry_run_tells_what_would_happen_and_stores_nothing(
-    bace: Bace, server: FakeServer, decision: str, shown: str
+    bace: Bace, server: FakeServer, decision: str, shown: str, code: Exit
 ) -> None:
     server.answer("POST", "/v1/plans", sent(DryRun, {**PLAN, "decision": decision}))
     result = bace("submit", "-", "--plan-only", stdin=JOB_FILE)
-    assert result.exit_code == Exit.OK
+    assert result.exit_code == code
     assert shown in result.output
     assert [asked["path"] for asked in server.asked] == ["/v1/plans"]
 
@@ -249,6 +253,19 @@ def test_a_job_that_does_not_wait_has_nothing_to_explain(bace: Bace, server: Fak
     assert "It does not wait" in bace("explain", JOB_ID).output
     server.answer("GET", f"/v1/jobs/{JOB_ID}/explain", sent(Explanation, EXPLANATION))
     assert "It does not wait" not in bace("explain", JOB_ID).output
+
+
+def test_a_submission_that_is_rejected_at_once_has_failed(
+    bace: Bace, server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    rejected = sent(Job, {**JOB, "state": "rejected"})
+    server.answer("POST", "/v1/jobs", rejected, 201)
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", rejected)
+    result = bace("submit", "job.yaml")
+    assert result.exit_code == Exit.FAILED
+    assert "could never run on this cluster" in result.output
+    assert f"bace cancel {JOB_ID}" in result.output
 
 
 def test_a_rejected_job_is_not_said_to_be_complete(bace: Bace, server: FakeServer) -> None:
