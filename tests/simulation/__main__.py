@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seeds": count,
         "simulated_s": round(sum(outcome.simulated_s for outcome in outcomes), 1),
         "wall_s": round(sum(outcome.wall_s for outcome in outcomes), 1),
+        "cpu_s": round(sum(outcome.cpu_s for outcome in outcomes), 1),
         "violations": violations,
         "sometimes_missed": missed(outcome.reached for outcome in outcomes),
     }

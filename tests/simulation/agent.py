@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ from agents.client import ServerClient
 from agents.daemon import Agent, Identity
 from agents.environment import Devices, EnvironmentBuilder
 from agents.errors import JournalError
+from agents.identity import Credentials
 from agents.journal import Journal
 from agents.lease import Lease
 from agents.processes import ProcessTable
@@ -19,7 +21,8 @@ from agents.protocol import GpuTypeOffer, NodeOffer
 from agents.state import AgentState
 from tests.simulation.bridge import aside, blocking
 from tests.simulation.clocks import Gate
-from tests.simulation.disk import PowerCut
+from tests.simulation.disk import IdentityOnDisk, PowerCut
+from tests.simulation.door import REFUSALS
 from tests.simulation.host import Host, HostLauncher
 from tests.simulation.network import Network
 from tests.simulation.replica import COMMIT
@@ -48,11 +51,12 @@ class Wire(httpx.BaseTransport):
         answer = aside(self._network.send(self._host.name, request))
         aside(self._gate.through())
         self._host.obeys_commit = answer.extensions.get(COMMIT, 0)
+        identity, shown = self._host.disk.identity, request.headers["Authorization"]
         if answer.is_success:
             self._heard()
-        return httpx.Response(
-            answer.status_code, headers=answer.headers, content=answer.content, request=request
-        )
+        elif answer.status_code in REFUSALS and identity is not None and identity.token in shown:
+            self._network.door.judge_refusal(identity)
+        return answer
 
     def _heard(self) -> None:
         now_s = self._host.loop.time()
@@ -66,14 +70,17 @@ class Wire(httpx.BaseTransport):
 class Told:
     """`agents.processes.Log`: into the trace."""
 
-    def __init__(self, trace: Trace, name: str) -> None:
+    def __init__(self, trace: Trace, name: str, refused: Callable[[bool], None]) -> None:
         self._trace = trace
         self._name = name
+        self._refused = refused
 
     def info(self, event: str, **fields: object) -> None:
         self._trace.add(f"{self._name}: {event} {fields.get('key', '')}")
         if event in WORTH_COUNTING:
             self._trace.sometimes(WORTH_COUNTING[event])
+        if event in ("joined", "the server refuses this agent"):
+            self._refused(event != "joined")
 
     warning = error = info
 
@@ -97,7 +104,9 @@ class SimulatedAgent:
         self.gate = Gate()
         self.lives = 0
         self._region = region
-        self._token = token
+        self.given = token
+        """What its operator has given it to join with."""
+        self.was_refused = False
         self._network = network
         self._trace = trace
         self._dice = dice
@@ -142,7 +151,7 @@ class SimulatedAgent:
                 self.host.reboot()
 
     def _put_together(self) -> tuple[Agent, AgentState, Lease]:
-        host, log = self.host, Told(self._trace, self.host.name)
+        host, log = self.host, Told(self._trace, self.host.name, self._refused)
         torn = host.disk.torn
         try:
             state = AgentState(Journal(Path("/agent/journal"), host.disk.open_journal))
@@ -158,15 +167,15 @@ class SimulatedAgent:
         for process in table.alive:
             log.info("adopted a worker", key=process.key)
         lease = Lease("", lambda _: host)
-        identity = Identity(f"agent-{host.name}", f"life-{self.lives}", "0.1.0", (self._offer(),))
-        client = ServerClient(
-            URL, self._token, transport=Wire(host, self._network, self.gate, self._silent_after_s)
-        )
+        identity = Identity(f"agent-{host.name}", f"life-{self.lives}", "0.1.0", (self.offer(),))
+        credentials = Credentials(self.given, IdentityOnDisk(host.disk))
+        wire = Wire(host, self._network, self.gate, self._silent_after_s)
+        client = ServerClient(URL, credentials.token, transport=wire)
         slots = {host.name: len(host.gpus)}
-        agent = Agent(identity, client, state, table, lease, slots, host.clock, log, self._dice)
+        agent = Agent(identity, client, state, table, lease, slots, host.clock, log, self._dice, credentials)
         return agent, state, lease
 
-    def _offer(self) -> NodeOffer:
+    def offer(self) -> NodeOffer:
         gpu = GpuTypeOffer(
             name="simulated",
             memory_bytes=8e9,
@@ -199,6 +208,9 @@ class SimulatedAgent:
         finally:
             timer.cancel()
         self._woken.clear()
+
+    def _refused(self, refused: bool) -> None:
+        self.was_refused = refused
 
     def _notice(self) -> None:
         asyncio.get_running_loop().call_later(self._dice.uniform(0.0, NOTICES_S), self._woken.set)

@@ -45,15 +45,21 @@ class Caller:
     name: str
     token: str
     network: Network
+    done: list[str] = field(default_factory=list)
+    """Ids of requests that have changed something, as it was told."""
+    _asked: int = 0
 
     async def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> httpx.Response | None:
         """The answer, None where there was none or the server could not give one now."""
         content = None if body is None else json.dumps(body).encode()
+        self._asked += 1
+        request_id = f"{self.name}-{self._asked}"
         given = {
             "Authorization": f"Bearer {self.token}",
             "Content-Type": "application/json",
+            "X-Request-Id": request_id,
             **(headers or {}),
         }
         request = httpx.Request(method, URL + path, headers=given, content=content)
@@ -61,6 +67,8 @@ class Caller:
             answer = await self.network.send(self.name, request)
         except httpx.TransportError:
             return None
+        if method != "GET" and answer.is_success and not answer.headers.get("Idempotency-Replayed"):
+            self.done.append(request_id)
         return None if answer.status_code in (429, 503) else answer
 
     async def insist(
@@ -225,6 +233,36 @@ class Operator:
 
 
 LINK_BPS = 10e9
+
+
+@dataclass
+class Treasurer:
+    """Bounds what projects may hold and spend, and changes its mind."""
+
+    caller: Caller
+    projects: tuple[str, ...]
+    gpus: int
+    """Of the whole cluster."""
+    every_s: float
+    dice: random.Random
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self.dice.expovariate(1.0 / self.every_s))
+            project, dice = self.dice.choice(self.projects), self.dice
+            gpus = dice.choice((None, dice.randint(0, self.gpus // 2)))
+            usd = dice.choice((None, 10.0 ** dice.uniform(-5.0, -1.5)))
+            await self.caller.insist("PUT", f"/v1/projects/{project}/quota", quota(gpus, usd))
+
+    async def lift(self) -> None:
+        """No bounds any more."""
+        for project in self.projects:
+            await self.caller.insist("PUT", f"/v1/projects/{project}/quota", quota(None, None))
+
+
+def quota(gpus: int | None, usd_per_month: float | None) -> dict[str, Any]:
+    """The document that bounds a project."""
+    return {"gpus": gpus, "usd_per_month": usd_per_month}
 
 
 @dataclass

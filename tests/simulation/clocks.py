@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-START_S = 1_800_000_000.0
-"""Epoch seconds at which every world begins."""
+NEW_MONTH_S = 1_801_440_000.0
+"""The first of February 2027, UTC."""
+START_S = NEW_MONTH_S - 150.0
+"""Epoch seconds at which every world begins: what is counted by the month begins anew while it lives."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Gate:
     def __init__(self) -> None:
         self._open = asyncio.Event()
         self._open.set()
+        self._waiting: list[Callable[[], None]] = []
 
     @property
     def is_open(self) -> bool:
@@ -46,6 +50,21 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+        waiting, self._waiting = self._waiting, []
+        for goes_on in waiting:
+            goes_on()
+
+    def when_open(self, goes_on: Callable[[], None]) -> None:
+        """Calls it now, or as the first thing once the gate opens."""
+        if self.is_open:
+            goes_on()
+        else:
+            self._waiting.append(goes_on)
+
+    def stop_for(self, seconds: float) -> None:
+        """Close now, and open by itself."""
+        self.close()
+        asyncio.get_running_loop().call_later(seconds, self.open)
 
     async def through(self) -> None:
         if not self._open.is_set():

@@ -38,8 +38,8 @@ BUSY_ODDS = 0.7
 """Of one attempt, while the database is busy: now and then all attempts of a transaction fail."""
 LOST_ANSWER_ODDS = 0.15
 UNREACHABLE_AFTER_S = 2.0
-STOPPED_LOOK_S = 0.25
-GUARDED = frozenset({"liveness", "reconcile", "bill", "prune", "plan"})
+PLAN = "plan"
+GUARDED = frozenset({"liveness", "reconcile", "bill", "prune", PLAN})
 """The control loops, by the names of their tasks, whose writes only a leader may make."""
 
 commit_of_this_task: ContextVar[int] = ContextVar("commit_of_this_task", default=0)
@@ -135,6 +135,8 @@ class ReplicaDb:
         self._together = Together(self.run)
         self.epoch_held: Callable[[], float] = float
         """Under which epoch this replica believes to lead."""
+        self.stops_with_plan_s = 0.0
+        """The process is stopped for so long when its next plan is about to be written."""
         self.is_dead = False
         self.is_cut_off = False
 
@@ -145,6 +147,9 @@ class ReplicaDb:
         done: asyncio.Future[tuple[Outcome, int]] = loop.create_future()
         task = asyncio.current_task()
         self._waiting.append(_Waiting(work, done, "" if task is None else task.get_name()))
+        if self.stops_with_plan_s and self._waiting[-1].task == PLAN:
+            self._gate.stop_for(self.stops_with_plan_s)
+            self.stops_with_plan_s = 0.0
         if len(self._waiting) == 1:
             loop.call_later(self._latency_s(), self._write)
         outcome, commit = await done
@@ -176,11 +181,11 @@ class ReplicaDb:
         """The connection ends with the process."""
 
     def _write(self) -> None:
-        """What has come in since the group began to wait; a process that is stopped goes on later, or never."""
-        if not self.is_dead and not self._gate.is_open:
-            asyncio.get_running_loop().call_later(self._latency_s() + STOPPED_LOOK_S, self._write)
-            return
+        """What has come in since the group began to wait; a process that is stopped goes on with it later, or never."""
         group, self._waiting = self._waiting, []
+        self._gate.when_open(lambda: self._commit(group))
+
+    def _commit(self, group: list[_Waiting]) -> None:
         if self.is_dead or self.is_cut_off:
             outcomes = [Outcome(error=_unreachable()) for _ in group]
         else:
@@ -202,7 +207,7 @@ class ReplicaDb:
         trace, task = self._database.trace, asyncio.current_task()
         if isinstance(error, FencedError):
             trace.sometimes("a deposed leader was fenced off")
-            if task is not None and task.get_name() == "plan":
+            if task is not None and task.get_name() == PLAN:
                 trace.sometimes("a deposed leader was fenced off while it applied a plan")
         elif isinstance(error, StalePlanError):
             trace.sometimes("a plan was stale")

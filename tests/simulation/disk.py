@@ -1,10 +1,12 @@
-"""The disk of one machine: an agent's journal and lease, which outlive the agent; full at times, torn at others."""
+"""The disk of one machine: an agent's journal, lease and identity, which outlive it; full at times, torn at others."""
 
 from __future__ import annotations
 
 import errno
 import random
 from pathlib import Path
+
+from agents.protocol import NodeIdentity
 
 
 class PowerCut(BaseException):
@@ -18,6 +20,7 @@ class Disk:
         self._dice = dice
         self.journal = b""
         self.lease: tuple[str, float] | None = None
+        self.identity: NodeIdentity | None = None
         self.is_full = False
         self.cut_in_writes: int | None = None
         """The write of the journal, counted from now, in which the process ends; None: none."""
@@ -68,3 +71,18 @@ class JournalBytes:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class IdentityOnDisk:
+    """`agents.identity.IdentityStore`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def read(self) -> NodeIdentity | None:
+        return self._disk.identity
+
+    def write(self, identity: NodeIdentity) -> None:
+        if self._disk.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._disk.identity = identity

@@ -41,8 +41,12 @@ async def replica_pause(world: World, dice: random.Random) -> None:
     if replica.is_alive and replica.gate.is_open:
         world.trace.fault("replica-pause", replica.name)
         stopped_s = dice.uniform(0.5, 2.5) * world.settings.leader_lease_s
-        if dice.random() < 0.5:
+        moment = dice.choice(("now", "while it plans", "before it applies"))
+        if moment == "while it plans":
             replica.compute.stops_for_s = stopped_s
+            return
+        if moment == "before it applies":
+            replica.stop_with_its_plan(stopped_s)
             return
         replica.gate.close()
         await asyncio.sleep(stopped_s)
@@ -110,6 +114,13 @@ async def machine_crash(world: World, dice: random.Random) -> None:
     agent = dice.choice(world.agents)
     world.trace.fault("machine-crash", agent.host.name)
     agent.kill(with_machine=True, stays_down_s=dice.choice((0.0, _as_long_as_a_lease(world, dice))))
+
+
+async def agent_revoked(world: World, dice: random.Random) -> None:
+    """Somebody takes an agent for stolen."""
+    agent = dice.choice(world.agents)
+    world.trace.fault("agent-revoked", agent.host.name)
+    await world.caretaker.revoke(agent)
 
 
 async def agent_pause(world: World, dice: random.Random) -> None:
@@ -216,6 +227,7 @@ CLASSES: Sequence[FaultClass] = (
     FaultClass("agent-torn", 25.0, agent_torn),
     FaultClass("machine-crash", 70.0, machine_crash),
     FaultClass("agent-pause", 40.0, agent_pause),
+    FaultClass("agent-revoked", 80.0, agent_revoked),
     FaultClass("worker-killed", 60.0, worker_killed),
     FaultClass("clock-step", 30.0, clock_step),
     FaultClass("agent-disk-full", 80.0, machine_full),

@@ -15,6 +15,7 @@ def broken(driver: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """Rules that the tables break, with details."""
     yield from _events_fold_to_rows(driver)
     yield from _ledger_is_whole(driver)
+    yield from _months_are_sums(driver)
     yield from _nothing_is_left(driver)
 
 
@@ -80,6 +81,20 @@ def _ledger_is_whole(driver: sqlite3.Connection) -> Iterator[tuple[str, str]]:
                     "bills reach to what is billed",
                     f"{allocation_id} {place}: {at_s}, billed until {billed_s}",
                 )
+
+
+def _months_are_sums(driver: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """What projects are told to have spent in a month is what they were billed."""
+    billed = driver.execute(
+        "SELECT project, strftime('%Y-%m', from_s, 'unixepoch') AS month, sum(amount_usd) FROM ledger "
+        "GROUP BY project, month"
+    )
+    rows = driver.execute("SELECT project, month, amount_usd FROM monthly_spending")
+    told = {(project, month): amount for project, month, amount in rows}
+    for project, month, amount_usd in billed:
+        if abs(told.get((project, month), 0.0) - amount_usd) > 1e-9:
+            detail = f"{project} {month}: {told.get((project, month))}, {amount_usd}"
+            yield "a month is the sum of its bills", detail
 
 
 def _nothing_is_left(driver: sqlite3.Connection) -> Iterator[tuple[str, str]]:

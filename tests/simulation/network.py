@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from tests.simulation.asgi import Stream
 from tests.simulation.dice import Dice
+from tests.simulation.door import Doorkeeper
 from tests.simulation.replica import Replica
 from tests.simulation.trace import Trace
 
@@ -43,7 +45,8 @@ class Cuts:
 class Network:
     """Carries requests. Every fault is drawn from the stream of its own kind."""
 
-    def __init__(self, replicas: Sequence[Replica], trace: Trace, dice: Dice) -> None:
+    def __init__(self, replicas: Sequence[Replica], door: Doorkeeper, trace: Trace, dice: Dice) -> None:
+        self.door = door
         self.weather = Weather()
         self.cuts = Cuts()
         self._replicas = replicas
@@ -73,6 +76,24 @@ class Network:
             self._later(CLIENT_TIMEOUT_S + self._reorder.expovariate(1 / 20.0), request)
             return await self._no_answer(source, request)
         return await self._carry(source, replica, request, there_s, back_s)
+
+    async def open(self, source: str, request: httpx.Request) -> Stream:
+        """The beginning of an answer that goes on; a TransportError where there is none."""
+        replica = self._route(source)
+        await asyncio.sleep(self._base.uniform(0.002, 0.03))
+        if not self.carries(source) or not replica.is_alive:
+            self._routes.pop(source, None)
+            raise httpx.ConnectError(f"{replica.name} is not reached", request=request)
+        try:
+            async with asyncio.timeout(CLIENT_TIMEOUT_S):
+                return await replica.open(request)
+        except TimeoutError:
+            self._routes.pop(source, None)
+            raise httpx.ReadTimeout(f"{replica.name} does not answer", request=request) from None
+
+    def carries(self, source: str) -> bool:
+        """Whether a connection of it stands."""
+        return source not in self.cuts.to_server and source not in self.cuts.from_server
 
     def end_of_the_late(self) -> None:
         """What is still on its way never arrives."""

@@ -18,15 +18,18 @@ from service.control.plane import ControlPlane
 from service.services import Services
 from service.settings import Settings
 from service.snapshots import SnapshotReader
+from tests.simulation import asgi
+from tests.simulation.asgi import Stream
 from tests.simulation.bus import Redis
 from tests.simulation.clocks import START_S, Gate
 from tests.simulation.database import Database, ReplicaDb, commit_of_this_task
+from tests.simulation.door import Doorkeeper
 from tests.simulation.trace import Trace
 
 T = TypeVar("T")
 
 COMMIT = "bace_simulated_commit"
-"""Extension of an answer: the number of the commit that it tells of."""
+"""Extension of an answer: the number of a commit that it knows of."""
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -81,8 +84,7 @@ class SlowCompute:
         epoch = self._database.epoch()
         result = function()
         if self.stops_for_s:
-            self._gate.close()
-            asyncio.get_running_loop().call_later(self.stops_for_s, self._gate.open)
+            self._gate.stop_for(self.stops_for_s)
             self.stops_for_s = 0.0
         slow = self._dice.random() < 0.05
         await asyncio.sleep(self._dice.uniform(1.0, 8.0) if slow else self._dice.uniform(0.001, 0.1))
@@ -110,6 +112,7 @@ class Replica:
         settings: Settings,
         database: Database,
         redis: Redis,
+        door: Doorkeeper,
         trace: Trace,
         dice: random.Random,
     ) -> None:
@@ -118,10 +121,10 @@ class Replica:
         self.is_alive = False
         self.services: Services | None = None
         self._app = _application(number, settings)
-        self._transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
         self._settings = settings
         self._database = database
         self._redis = redis
+        self._door = door
         self._trace = trace
         self._dice = dice
         self._skew_s = dice.uniform(-0.2, 0.2)
@@ -171,6 +174,10 @@ class Replica:
             task.cancel()
         self._tasks.clear()
 
+    def stop_with_its_plan(self, seconds: float) -> None:
+        """For so long, when its next plan is about to be written; 0: not at all."""
+        self._db.stops_with_plan_s = seconds
+
     @property
     def is_cut_off(self) -> bool:
         return self._db.is_cut_off
@@ -189,15 +196,29 @@ class Replica:
             raise httpx.ReadError(f"{self.name} died", request=request)
         return task.result()
 
+    async def open(self, request: httpx.Request) -> Stream:
+        """An answer that goes on. Raises ConnectError where it is not there."""
+        if not self.is_alive:
+            raise httpx.ConnectError(f"{self.name} is down", request=request)
+        stream = Stream()
+        serving = asgi.follow(self._app, request, stream, self.gate.through)
+        self._keep(asyncio.get_running_loop().create_task(serving))
+        await stream.has_begun.wait()
+        return stream
+
     async def _serve(self, request: httpx.Request) -> httpx.Response:
         await self.gate.through()
-        answer = await self._transport.handle_async_request(request)
-        content = await answer.aread()
-        if answer.status_code == 500:
-            self._trace.violation("no-defect", f"{request.method} {request.url.path}: {content[:300]!r}")
-        extensions = {COMMIT: commit_of_this_task.get()}
+        why_not = self._door.forbids(request)
+        known = self._database.commits
+        commit_of_this_task.set(0)
+        answer = await asgi.whole(self._app, request)
+        own = commit_of_this_task.get()
+        self._door.judge(why_not, request, answer.status, own)
+        if answer.status == 500:
+            self._trace.violation("no-defect", f"{request.method} {request.url.path}: {answer.body[:300]!r}")
+        extensions = {COMMIT: max(known, own)}
         return httpx.Response(
-            answer.status_code, headers=answer.headers, content=content, extensions=extensions
+            answer.status, headers=answer.headers, content=answer.body, extensions=extensions
         )
 
     def _keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:

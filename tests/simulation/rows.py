@@ -81,8 +81,44 @@ def _triggers() -> Iterator[str]:
         "'promise broken', NEW.object_id, NULL, NULL",
         "NEW.kind = 'job.promise_broken'",
     )
-    yield _trigger("gpu_held", "INSERT", "held_gpus", "'held', NEW.allocation_id, NULL, NULL")
-    yield _trigger("gpu_left", "DELETE", "held_gpus", "'held', OLD.allocation_id, NULL, NULL")
+    yield _trigger(
+        "told_by",
+        "INSERT",
+        "events",
+        "'told by', NEW.object_kind || ' ' || NEW.object_id, json_extract(NEW.data, '$.from'), NEW.actor",
+        "NEW.actor <> ''",
+    )
+    yield _trigger(
+        "audited", "INSERT", "audit", "'audited', NEW.token_id, NULL, NEW.object_id", "NEW.outcome = 'done'"
+    )
+    yield _trigger(
+        "token_used",
+        "UPDATE OF agent_id",
+        "tokens",
+        "'token', NEW.token_id, OLD.agent_id, NEW.agent_id",
+        "OLD.agent_id IS NOT NEW.agent_id",
+    )
+    yield _trigger(
+        "token_back",
+        "UPDATE OF revoked_at_s",
+        "tokens",
+        "'token back', NEW.token_id, NULL, NULL",
+        "OLD.revoked_at_s IS NOT NULL AND NEW.revoked_at_s IS NULL",
+    )
+    yield _trigger(
+        "quota",
+        "UPDATE OF quota_gpus, quota_usd_per_month",
+        "projects",
+        "'quota', NEW.project, NEW.quota_gpus, NEW.quota_usd_per_month",
+    )
+    yield _trigger(
+        "spent",
+        "INSERT",
+        "ledger",
+        "'spent', NEW.project, strftime('%Y-%m', NEW.from_s, 'unixepoch'), NEW.amount_usd",
+    )
+    yield _trigger("gpu_held", "INSERT", "held_gpus", "'held', NEW.allocation_id, NULL, NEW.project")
+    yield _trigger("gpu_left", "DELETE", "held_gpus", "'held', OLD.allocation_id, OLD.project, NULL")
     yield _trigger("link_held", "INSERT", "held_links", "'link', NEW.src || ' ' || NEW.dst, NULL, NULL")
     yield _trigger("link_left", "DELETE", "held_links", "'link', OLD.src || ' ' || OLD.dst, NULL, NULL")
     yield _trigger("ledger_changed", "UPDATE", "ledger", "'ledger', OLD.seq, 'written', 'changed'")

@@ -10,8 +10,10 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 
+from tests.simulation.authors import Authors
 from tests.simulation.rows import OBJECTS, Change, Watch
 from tests.simulation.running import Running
+from tests.simulation.tenants import Tenants
 from tests.simulation.trace import Trace
 
 ROUNDING = 1e-6
@@ -58,6 +60,8 @@ class CommitRules:
         self._running = running
         self._trace = trace
         self._names: dict[str, str] = {}
+        self._tenants = Tenants(driver, trace)
+        self._authors = Authors(driver, trace)
         self._held_bps: dict[str, float] = defaultdict(float)
         self._gpus_of: dict[str, frozenset[tuple[str, int]]] = {}
         """Live allocation → the GPUs that its processes are launched on."""
@@ -70,7 +74,9 @@ class CommitRules:
         changes = self._watch.take()
         if not changes:
             return
-        self._trace.add(f"commit {who} " + " ".join(f"{c.what}:{c.name}:{c.old}>{c.new}" for c in changes))
+        self._trace.add(
+            f"commit {who} " + " ".join(f"{each.what}:{each.name}:{each.old}>{each.new}" for each in changes)
+        )
         moves: list[tuple[str, str, str | None, str | None]] = []
         told: list[tuple[str, str, str | None, str | None]] = []
         touched_jobs: dict[str, None] = {}
@@ -88,6 +94,7 @@ class CommitRules:
                 told.append((change.what.removeprefix("event "), change.name, change.old, change.new))
             elif change.what == "held":
                 touched_allocations[change.name] = None
+                self._tenants.see(change)
             elif change.what == "link":
                 links[change.name] = None
             else:
@@ -95,6 +102,7 @@ class CommitRules:
         if sorted(moves, key=str) != sorted(told, key=str):
             odd = sorted(set(moves) ^ set(told), key=str) or "one of them twice"
             self._broken("every move has its event in the same commit", str(odd))
+        self._authors.look(changes)
         for allocation_id in touched_allocations:
             self._check_allocation(allocation_id, touched_jobs)
         for job_id in touched_jobs:
@@ -137,6 +145,12 @@ class CommitRules:
                     self._broken("a submission makes one job", f"{change.new}: {first} and {change.name}")
             case "cancelled":
                 self._running.cancelled_at[change.name] = self.commit
+            case "quota" | "spent":
+                self._tenants.see(change)
+            case "token":
+                self._authors.used(change)
+            case "token back":
+                self._broken("what was revoked stays so", change.name)
             case "ledger":
                 self._broken("the ledger is append-only", f"row {change.name} was {change.new}")
             case "epoch":

@@ -23,8 +23,9 @@ from tests.simulation.trace import Trace, Violation
 from tests.simulation.world import Size, World
 
 RESTLESS = Restless(start=0.9, preempt=0.03, move=0.08)
-POLICIES = ("bace", "restless")
+POLICIES = ("bace", "restless", "bace", "restless", "horizon")
 _wall_s = time.perf_counter
+_cpu_s = time.process_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Outcome:
     trace_hash: str
     simulated_s: float
     wall_s: float
+    cpu_s: float
     events: int
     commits: int
     faults: dict[str, int]
@@ -61,9 +63,11 @@ class Outcome:
         """The line that `make simulate` prints."""
         return {
             "seed": self.plan.seed,
+            "policy": self.plan.policy,
             "trace_hash": self.trace_hash,
             "simulated_s": round(self.simulated_s, 1),
             "wall_s": round(self.wall_s, 2),
+            "cpu_s": round(self.cpu_s, 2),
             "events": self.events,
             "commits": self.commits,
             "faults": self.faults,
@@ -77,7 +81,7 @@ def run(plan: Plan, keep_lines: bool = False) -> Outcome:
     """The same plan gives the same outcome, in any process."""
     loop = VirtualLoop(Dice(plan.seed).of("order"))
     asyncio.set_event_loop(None)
-    began_s = _wall_s()
+    began_s, worked_s = _wall_s(), _cpu_s()
     gc.collect()
     gc.disable()  # nothing may depend on when it runs, and it takes its time
     with _quiet(), _restless_is_a_policy(), no_way_round_the_ports():
@@ -91,6 +95,7 @@ def run(plan: Plan, keep_lines: bool = False) -> Outcome:
         trace_hash=trace.digest(),
         simulated_s=simulated_s,
         wall_s=_wall_s() - began_s,
+        cpu_s=_cpu_s() - worked_s,
         events=trace.events,
         commits=world.database.commits,
         faults=dict(sorted(trace.faults.items())),

@@ -15,10 +15,12 @@ from tests.simulation import faults as fault_classes
 from tests.simulation import history
 from tests.simulation.agent import SimulatedAgent
 from tests.simulation.bus import Redis
-from tests.simulation.clients import HUGE, KINDS, LINK_BPS, Caller, Operator, PriceFeed, Submitters
+from tests.simulation.clients import HUGE, KINDS, LINK_BPS, Caller, Operator, PriceFeed, Submitters, Treasurer
 from tests.simulation.clocks import HostClock
+from tests.simulation.credentials import Caretaker, Thief
 from tests.simulation.database import Database
 from tests.simulation.dice import Dice
+from tests.simulation.door import Doorkeeper
 from tests.simulation.gang import Gang
 from tests.simulation.host import Host
 from tests.simulation.network import Network, Weather
@@ -26,11 +28,14 @@ from tests.simulation.replica import Replica
 from tests.simulation.rules import CommitRules
 from tests.simulation.running import Running
 from tests.simulation.trace import Trace
+from tests.simulation.watchers import Watcher
 
 DRIFT = 500e-6
 PATIENCE_S = 1500.0
 """After healing: a job that has not ended by then waits for ever."""
 HEALED_LOOK_S = 5.0
+SHARED_TOKEN_EVERY = 4
+PROJECTS = ("nlp", "vision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +68,20 @@ class World:
         self.running = Running(self.trace)
         self.redis = Redis(self.dice.of("redis"))
         self.database = Database(self.trace, self.dice.of("database"))
+        door = Doorkeeper(self.database.driver, self.trace)
         self.replicas = [
             Replica(
                 number,
                 self.settings,
                 self.database,
                 self.redis,
+                door,
                 self.trace,
                 self.dice.of(f"replica {number}"),
             )
             for number in range(size.replicas)
         ]
-        self.network = Network(self.replicas, self.trace, self.dice)
+        self.network = Network(self.replicas, door, self.trace, self.dice)
         self.gangs: dict[str, Gang] = {}
         self.hosts = [self._host(number) for number in range(size.agents)]
         self.agents: list[SimulatedAgent] = []
@@ -113,16 +120,27 @@ class World:
         agents = await self._token(root, {"name": "agents", "role": "agent"})
         users = {
             project: await self._token(root, {"name": project, "role": "submitter", "project": project})
-            for project in ("nlp", "vision")
+            for project in PROJECTS
         }
+        viewer = await self._token(root, {"name": "viewer", "role": "viewer", "project": PROJECTS[0]})
+        self.watchers = [
+            Watcher(
+                f"watcher of {project or 'all'}", token, project, self.network, self.trace, self.dice.of(name)
+            )
+            for name, token, project in (("watcher", root.token, None), ("viewer", viewer, PROJECTS[0]))
+        ]
         self.replicas[0].lead_when_possible()
         for replica in self.replicas[1:]:
             self.start_replica(replica)
         silent_s = 3 * self.settings.heartbeat_interval_s
+        caretaker = Caller("caretaker", root.token, self.network)
+        self.caretaker = Caretaker(caretaker, self.agents, self.dice.of("caretaker"))
         for number, host in enumerate(self.hosts):
             region = self.regions[number % len(self.regions)]
             dice = self.dice.of(f"agent {host.name}")
-            self.agents.append(SimulatedAgent(host, region, agents, self.network, self.trace, dice, silent_s))
+            # Most have a token of their own, some share one as those of one owner may.
+            given = agents if number % SHARED_TOKEN_EVERY == 0 else await self.caretaker.token(host.name)
+            self.agents.append(SimulatedAgent(host, region, given, self.network, self.trace, dice, silent_s))
             self._go(self._start_agent(self.agents[-1]))
         await asyncio.sleep(self.settings.heartbeat_interval_s)
         for src in self.regions:
@@ -141,7 +159,13 @@ class World:
         feed = Caller("feed", root.token, self.network)
         self.feed = PriceFeed(feed, self.regions, 30.0, self.trace, self.dice.of("prices"))
         self.reader = root
-        self.client_names = ["operator", "feed", *users]
+        owned = [agent for number, agent in enumerate(self.agents) if number % SHARED_TOKEN_EVERY]
+        self.thief = Thief(Caller("thief", "", self.network), owned, 15.0, self.dice.of("thief"))
+        gpus = sum(len(host.gpus) for host in self.hosts)
+        treasurer = Caller("treasurer", root.token, self.network)
+        self.treasurer = Treasurer(treasurer, PROJECTS, gpus, 45.0, self.dice.of("treasurer"))
+        self.client_names = ["operator", "feed", "caretaker", "treasurer", *users]
+        self.client_names += [watcher.name for watcher in self.watchers]
         every_s = max(6.0, 240.0 / len(self.hosts))
         # A policy that acts at random never says that a job cannot run, and does not ask where it may.
         is_random = self.settings.policy == "restless"
@@ -155,7 +179,9 @@ class World:
     def _let_loose(self) -> None:
         """Users, and whatever goes wrong."""
         self._go(self.feed.run())
-        for each in (self.operator, *self.users):
+        self._go(self.caretaker.run())
+        self._watching = [self._go(watcher.run()) for watcher in self.watchers]
+        for each in (self.operator, self.treasurer, self.thief, *self.users):
             self._nemesis.append(self._go(each.run()))
         weather = fault_classes.WEATHER
         self.network.weather = Weather(
@@ -190,12 +216,14 @@ class World:
                 self.start_replica(replica)
             replica.is_cut_off = False
             replica.compute.stops_for_s = 0.0
+            replica.stop_with_its_plan(0.0)
             replica.gate.open()
         for agent in self.agents:
             agent.gate.open()
             agent.host.disk.is_full = agent.host.cannot_start = False
             agent.host.disk.cut_in_writes = agent.host.dies_at_start = None
         await self.operator.restore()
+        await self.treasurer.lift()
 
     async def _until_all_have_ended(self) -> None:
         end_s = self.loop.time() + PATIENCE_S
@@ -226,6 +254,8 @@ class World:
             )
         }
         await self._ask_for_some()
+        await self._ask_the_watchers()
+        self._judge_the_audit_log()
         for submission in (each for user in self.users for each in user.submissions):
             found = rows.get(submission.name)
             if submission.job_id is not None and (found is None or found[0] != submission.job_id):
@@ -259,6 +289,25 @@ class World:
             told = None if answer is None else answer.json()
             if told is None or told["state"] != state or abs(told["cost_usd"]["total"] - spent_usd) > 1e-9:
                 self.trace.violation("a job is told as it is stored", f"{job_id} {state} {spent_usd}: {told}")
+
+    async def _ask_the_watchers(self) -> None:
+        """A stream that was broken off and resumed tells what an unbroken one would have told."""
+        for task in self._watching:
+            task.cancel()
+        await asyncio.sleep(0.0)
+        for watcher in self.watchers:
+            for detail in await watcher.missed(self.database.driver):
+                self.trace.violation("a stream loses nothing", detail)
+
+    def _judge_the_audit_log(self) -> None:
+        """Whoever was told that something was done finds it there."""
+        rows = self.database.driver.execute("SELECT trace_id FROM audit WHERE outcome = 'done'").fetchall()
+        there = {trace_id for (trace_id,) in rows}
+        staff = (self.operator, self.treasurer, self.caretaker, self.feed)
+        for caller in (self.reader, *(each.caller for each in (*staff, *self.users))):
+            missing = [request_id for request_id in caller.done if request_id not in there]
+            if missing:
+                self.trace.violation("what was done stands in the audit log", f"{missing[:5]}")
 
     async def _until_broken(self, seconds: float) -> None:
         try:
@@ -328,6 +377,7 @@ def _settings(size: Size, policy: str) -> Settings:
         replan_interval_s=20.0,
         promise_max_age_s=40.0,
         start_timeout_s=60.0,
+        node_identity_lifetime_s=8 * lease_s,
         max_retries=6,
         retry_backoff_s=0.5,
         region_cooldown_s=30.0,

@@ -1,0 +1,79 @@
+"""What projects may hold and spend, counted from what every commit inserts: nothing is started beyond a quota.
+
+Money is bounded when a start is planned: what a gang is given may not depend on bills that were not written then. So
+what counts is what a project had spent some time before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict, deque
+
+from tests.simulation.clocks import START_S
+from tests.simulation.rows import Change
+from tests.simulation.trace import Trace
+
+MOST_PLANS_TAKE_S = 90.0
+"""From the look at the ledger to the start: promises wait for what has to be left first."""
+
+
+class Tenants:
+    """Of every project: its quota, the GPUs that it holds, and what it has spent when."""
+
+    def __init__(self, driver: sqlite3.Connection, trace: Trace) -> None:
+        self._driver = driver
+        self._trace = trace
+        self._quota: dict[str, tuple[int | None, float | None]] = {}
+        self._held: defaultdict[str, int] = defaultdict(int)
+        self._spent: defaultdict[str, deque[tuple[float, float]]] = defaultdict(deque)
+        """Project and month → when what it had spent became how much."""
+
+    def see(self, change: Change) -> None:
+        """One change of a commit, in the order in which they were made."""
+        match change.what:
+            case "quota":
+                self._quota[change.name] = (
+                    None if change.old is None else int(change.old),
+                    None if change.new is None else float(change.new),
+                )
+                self._trace.sometimes("a quota was changed")
+            case "spent":
+                known = self._spent[f"{change.name} {change.old}"]
+                sum_usd = (known[-1][1] if known else 0.0) + float(change.new or 0.0)
+                known.append((self._trace.loop.time(), sum_usd))
+            case "held" if change.new is None:
+                self._held[str(change.old)] -= 1
+            case "held":
+                self._given(change.new, change.name)
+
+    def _given(self, project: str, allocation_id: str) -> None:
+        """A GPU more."""
+        self._held[project] += 1
+        gpus, usd = self._quota.get(project, (None, None))
+        if gpus is not None:
+            self._trace.sometimes("a project with a quota was given GPUs")
+            if self._held[project] > gpus:
+                self._trace.violation(
+                    "no project holds more than its quota",
+                    f"{allocation_id}: {project} holds {self._held[project]} of {gpus} GPUs",
+                )
+        if usd is not None:
+            spent_usd = self._spent_usd(project)
+            if spent_usd > 0:
+                self._trace.sometimes("a project with a quota of money was given GPUs")
+            if spent_usd >= usd:
+                self._trace.violation(
+                    "nothing is started beyond a quota of money",
+                    f"{allocation_id}: {project} has spent {spent_usd:g} of {usd:g} USD",
+                )
+
+    def _spent_usd(self, project: str) -> float:
+        """This month, long enough ago to be known by whoever has planned."""
+        now_s = self._trace.loop.time()
+        month = self._driver.execute(
+            "SELECT strftime('%Y-%m', ?, 'unixepoch')", (START_S + now_s,)
+        ).fetchone()[0]
+        known = self._spent[f"{project} {month}"]
+        while len(known) > 1 and known[1][0] <= now_s - MOST_PLANS_TAKE_S:
+            known.popleft()
+        return known[0][1] if known and known[0][0] <= now_s - MOST_PLANS_TAKE_S else 0.0
