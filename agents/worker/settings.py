@@ -157,10 +157,10 @@ def _check_codec(plan: WorkerPlan) -> None:
             f"codec.boundaries is {codec.boundaries}: it must hold stages with another behind them, "
             f"each once and ascending, of the {stages}"
         )
-    if plan.order is not None and len(set(plan.order.stage_ranks)) != stages:
+    if plan.order is not None and plan.order.stage_ranks != list(range(stages)):
         raise _invalid(
             f"codec with order.stage_ranks {plan.order.stage_ranks}: a codec's ends are on neighbouring ranks, "
-            "so every rank must have one stage"
+            "so stage s must be on rank s"
         )
 
 

@@ -34,6 +34,15 @@ def test_a_codec_of_any_rank_up_to_the_width_on_any_boundaries_is_read() -> None
     assert read(None) is None
 
 
+@pytest.mark.parametrize("stage_ranks", [[0, 0, 1], [1, 0, 2]])
+def test_stages_elsewhere_than_in_a_line_have_no_codec(stage_ranks: list[int]) -> None:
+    order = {"stage_ranks": stage_ranks, "actions": ["0F0"]}
+    plan = {**PLAN, "order": order, "codec": {"rank": 4, "boundaries": [0]}}
+
+    with pytest.raises(WorkerEndError, match="stage s must be on rank s"):
+        read_settings({**PLACE, "BACE_PLAN": json.dumps(plan)})
+
+
 @pytest.mark.parametrize(
     ("codec", "expected"),
     [
