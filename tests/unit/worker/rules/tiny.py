@@ -13,7 +13,7 @@ from agents.worker.executor.rank_plan import Action, windowed
 from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.executor.weights import WeightRule
 from agents.worker.model import cross_entropy
-from agents.worker.optimizer import make_optimizer
+from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.randomness import generator_for
 from agents.worker.stage import StageModule
 from agents.worker.study.serial import SerialPipeline
@@ -28,6 +28,11 @@ Make = Callable[[nn.Module], torch.optim.Optimizer]
 
 def adamw(module: nn.Module) -> torch.optim.Optimizer:
     return make_optimizer(module, 0.01)
+
+
+def muon(module: nn.Module) -> torch.optim.Optimizer:
+    assert isinstance(module, StageModule)
+    return make_muon(module.named_layers(), 0.01)
 
 
 def sgd(module: nn.Module) -> torch.optim.Optimizer:
