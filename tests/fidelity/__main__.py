@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.pipeline.timeline import Chain, simulate
 from service.cli.stack import interruptible
-from service.cli.testbed.bed import Bed, BedError, bed_of
+from service.cli.testbed.bed import BedError, bed_of
 from service.cli.testbed.measure import message_s
 from tests.fidelity.cases import ALONE, CASES, SLACK, STRICT, Case
 from tests.fidelity.gang import GangError, measured_iterations, network_of
+from tests.fidelity.prediction import Measured, Prediction, predict
 from tests.integration.worker.conftest import Zygote
 
 GOALS: tuple[Callable[[Mapping[str, float]], bool], ...] = (
@@ -34,61 +34,53 @@ class Outcome:
     """What came of a case."""
 
     case: Case
-    window: tuple[int, ...]
-    latency_ms: float
-    transfer_ms: float
-    predicted_s: float
+    parts: Measured
+    prediction: Prediction
     measured_s: list[float]
 
     @property
     def error(self) -> float:
         """Of the prediction, relative to the median measured."""
-        return self.predicted_s / statistics.median(self.measured_s) - 1
+        return self.prediction.iteration_s / statistics.median(self.measured_s) - 1
 
     def line(self) -> dict[str, object]:
+        """For people and programs."""
         case = self.case
         return {
-            "stages": case.stages, "cut": case.cut, "schedule": case.schedule, "window": self.window,
-            "latency_ms": case.latency_ms, "mbps": case.mbps, "message_bytes": case.message_bytes,
-            "measured_latency_ms": round(self.latency_ms, 2), "measured_transfer_ms": round(self.transfer_ms, 2),
-            "predicted_s": round(self.predicted_s, 4), "measured_s": [round(each, 4) for each in self.measured_s],
-            "error": round(self.error, 4), "load": round(os.getloadavg()[0], 1),
-        }  # fmt: skip
+            "stages": case.stages,
+            "cut": case.cut,
+            "schedule": case.schedule,
+            "latency_ms": case.latency_ms,
+            "mbps": case.mbps,
+            "message_bytes": case.message_bytes,
+            "caps": self.prediction.caps,
+            "measured_latency_ms": round(self.parts.latency_s * 1e3, 2),
+            "measured_transfer_ms": round(self.parts.transfer_s * 1e3, 2),
+            "predicted_s": round(self.prediction.iteration_s, 4),
+            "measured_s": [round(each, 4) for each in self.measured_s],
+            "error": round(self.error, 4),
+            "load": round(os.getloadavg()[0], 1),
+        }
 
 
 def overhead_s(zygote: Zygote) -> float:
     """What a worker takes for a micro-batch beside the work it is told to do, as measured on a stage alone."""
+    told = predict(ALONE, Measured(0.0, 0.0, 0.0))
     with bed_of(network_of(ALONE)) as bed:
-        took = measured_iterations(bed, ALONE, (1,), zygote)
-    return statistics.median(took) / ALONE.micro_batches - ALONE.forward_s[0] - ALONE.backward_s[0]
+        took = measured_iterations(bed, ALONE, told, zygote)
+    return (statistics.median(took) - told.iteration_s) / ALONE.micro_batches
 
 
 def run_case(case: Case, overhead: float, zygote: Zygote) -> Outcome:
     """Predict it from what its links, and a stage alone, are measured to be; then run it."""
     with bed_of(network_of(case)) as bed:
-        latency_s, transfer_s = _link(bed, case)
-        chain = _chain(case, overhead, latency_s, transfer_s)
-        window = case.window(chain)
-        predicted_s = simulate(chain, window, case.micro_batches).makespan_s
-        measured_s = measured_iterations(bed, case, window, zygote)
-    return Outcome(case, window, latency_s * 1e3, transfer_s * 1e3, predicted_s, measured_s)
-
-
-def _link(bed: Bed, case: Case) -> tuple[float, float]:
-    """Latency of the links, and how long a message occupies one, as measured: all links of a case are alike."""
-    link = bed.network.links[0]
-    latency_s = message_s(bed, link, 1)
-    return latency_s, max(0.0, message_s(bed, link, case.message_bytes) - latency_s)
-
-
-def _chain(case: Case, overhead: float, latency_s: float, transfer_s: float) -> Chain:
-    crossing = [a != b for a, b in zip(case.region_of, case.region_of[1:], strict=False)]
-    return Chain(
-        case.forward_s,
-        tuple(backward_s + overhead for backward_s in case.backward_s),
-        tuple(latency_s * each for each in crossing),
-        tuple(transfer_s * each for each in crossing),
-    )
+        link = bed.network.links[0]  # all links of a case are alike
+        latency_s = message_s(bed, link, 1)
+        transfer_s = message_s(bed, link, case.message_bytes) - latency_s
+        parts = Measured(overhead, latency_s, transfer_s)
+        prediction = predict(case, parts)
+        measured_s = measured_iterations(bed, case, prediction, zygote)
+    return Outcome(case, parts, prediction, measured_s)
 
 
 def main() -> int:

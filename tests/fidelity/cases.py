@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler.pipeline.schedules import Window, gpipe_window, slack_window, strict_window
-from scheduler.pipeline.timeline import Chain
-
 HIDDEN = 256
 ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One pipeline. `cut`: how many of its stages stand in each region, in pipeline order."""
+    """One pipeline. `cut`: how many of its ranks stand in each region, in pipeline order."""
 
     cut: tuple[int, ...]
     schedule: str
-    """`1f1b`, `slack-1f1b`, `gpipe`, or the caps of any other window: `4,3,3,1`."""
+    """A window (`1f1b`, `slack-1f1b`, `gpipe`, or the caps of any other: `4,3,3,1`), or an order with split backwards
+    (`zb-h1`, `zb-v`, or `generated` for the links of the case)."""
     latency_ms: float
     """One way, of every link."""
     mbps: float
@@ -27,11 +25,16 @@ class Case:
     micro_batches: int = 12
     forward_ms: tuple[float, ...] = field(default=(20.0,))
     backward_ms: tuple[float, ...] = field(default=(40.0,))
-    """Of each stage, or one for all of them."""
+    """Of each rank, or one for all of them; half of a backward is the gradient of the input."""
+
+    @property
+    def ranks(self) -> int:
+        return sum(self.cut)
 
     @property
     def stages(self) -> int:
-        return sum(self.cut)
+        """Of `zb-v` every rank has two."""
+        return self.ranks * (2 if self.schedule == "zb-v" else 1)
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -39,7 +42,7 @@ class Case:
 
     @property
     def region_of(self) -> tuple[str, ...]:
-        """The region of each stage."""
+        """The region of each rank."""
         return tuple(
             region for region, count in zip(self.regions, self.cut, strict=True) for _ in range(count)
         )
@@ -50,25 +53,15 @@ class Case:
 
     @property
     def forward_s(self) -> tuple[float, ...]:
-        return _of_each(self.forward_ms, self.stages)
+        return _of_each(self.forward_ms, self.ranks)
 
     @property
     def backward_s(self) -> tuple[float, ...]:
-        return _of_each(self.backward_ms, self.stages)
-
-    def window(self, chain: Chain) -> Window:
-        """The caps of the schedule; those of slack 1F1B follow from the delays of the chain."""
-        if self.schedule == "1f1b":
-            return strict_window(self.stages, self.micro_batches)
-        if self.schedule == "gpipe":
-            return gpipe_window(self.stages, self.micro_batches)
-        if self.schedule == "slack-1f1b":
-            return slack_window(chain.delay_s, chain.pace_s, self.micro_batches)
-        return tuple(map(int, self.schedule.split(",")))
+        return _of_each(self.backward_ms, self.ranks)
 
 
-def _of_each(milliseconds: Sequence[float], stages: int) -> tuple[float, ...]:
-    given = tuple(milliseconds) * (stages if len(milliseconds) == 1 else 1)
+def _of_each(milliseconds: Sequence[float], ranks: int) -> tuple[float, ...]:
+    given = tuple(milliseconds) * (ranks if len(milliseconds) == 1 else 1)
     return tuple(each / 1e3 for each in given)
 
 
@@ -88,17 +81,19 @@ CASES = (
     SLACK,
     # Bandwidth: a message takes 26 ms of a link, then 52, nearly as long as a micro-batch of a stage.
     Case((2, 2), "1f1b", 10, 20),
-    Case((2, 2), "slack-1f1b", 10, 20),
     Case((2, 2), "slack-1f1b", 30, 20, tokens=128),
     # Three regions, two cuts.
-    Case((1, 1, 1), "1f1b", 40, 100, tokens=128),
     Case((1, 1, 1), "slack-1f1b", 40, 100, tokens=128),
     Case((2, 3, 1), "7,6,5,4,2,1", 25, 100),
     # Unequal stages.
     Case((1, 3), "slack-1f1b", 30, 50, forward_ms=(12, 25, 18, 20), backward_ms=(30, 45, 40, 35)),
-    # Many stages.
+    # Two stages, and many.
+    Case((1, 1), "slack-1f1b", 50, 50, tokens=128),
     Case((4, 4), "1f1b", 15, 100),
     Case((3, 3, 2), "slack-1f1b", 30, 100),
-    # Two stages, a region each.
-    Case((1, 1), "slack-1f1b", 50, 50, tokens=128),
+    # Split backwards.
+    Case((2, 2), "zb-h1", 10, 100),
+    Case((2, 2), "generated", 40, 50),
+    Case((2, 2, 2), "generated", 20, 50),
+    Case((2, 2), "zb-v", 5, 100),
 )

@@ -8,10 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from agents.protocol import WorkerModel, WorkerPlan
+from agents.protocol import WorkerModel, WorkerOrder, WorkerPlan
 from service.cli.testbed.bed import Bed
 from service.cli.testbed.network import Link, Network
 from tests.fidelity.cases import HIDDEN, Case
+from tests.fidelity.prediction import Prediction, stage_seconds
 from tests.integration.worker.conftest import Zygote
 
 WARM_UP = 2
@@ -40,21 +41,21 @@ def network_of(case: Case) -> Network:
     return Network(regions=regions, links=tuple(links))
 
 
-def measured_iterations(bed: Bed, case: Case, window: tuple[int, ...], zygote: Zygote) -> list[float]:
+def measured_iterations(bed: Bed, case: Case, planned: Prediction, zygote: Zygote) -> list[float]:
     """Seconds of each iteration after the warm-up, as the workers report them. Raises GangError."""
     with tempfile.TemporaryDirectory(prefix="bace-fidelity-") as folder:
-        return _Run(bed, case, zygote, Path(folder)).iterations(window)
+        return _Run(bed, case, planned, zygote, Path(folder)).iterations()
 
 
 class _Run:
-    def __init__(self, bed: Bed, case: Case, zygote: Zygote, folder: Path) -> None:
-        self._bed, self._case, self._zygote, self._folder = bed, case, zygote, folder
+    def __init__(self, bed: Bed, case: Case, planned: Prediction, zygote: Zygote, folder: Path) -> None:
+        self._bed, self._case, self._planned = bed, case, planned
+        self._zygote, self._folder = zygote, folder
         corpus = folder / "corpus"
         corpus.write_bytes(bytes(range(256)) * 16)
 
-    def iterations(self, window: tuple[int, ...]) -> list[float]:
-        plan = self._plan(window)
-        processes = [self._start(plan, stage) for stage in range(self._case.stages)]
+    def iterations(self) -> list[float]:
+        processes = [self._start(rank) for rank in range(self._case.ranks)]
         deadline_s = time.monotonic() + TIMEOUT_S
         codes: dict[int, int] = {}
         try:
@@ -71,12 +72,16 @@ class _Run:
                     os.kill(pid, 9)
                     while self._zygote.ask(poll=pid) is None:
                         time.sleep(0.01)
-        lines = map(json.loads, self._report(self._case.stages - 1).read_text().splitlines())
+        reporting = self._planned.stage_ranks[-1]
+        lines = map(json.loads, self._report(reporting).read_text().splitlines())
         took = [line["step_time_s"] for line in lines if line["kind"] == "step"]
         return took[WARM_UP:]
 
-    def _plan(self, window: tuple[int, ...]) -> WorkerPlan:
-        case = self._case
+    def _plan(self, rank: int) -> WorkerPlan:
+        case, planned = self._case, self._planned
+        order = None
+        if planned.actions is not None:
+            order = WorkerOrder(stage_ranks=list(planned.stage_ranks), actions=list(planned.actions[rank]))
         model = WorkerModel(
             layers=case.stages, hidden=HIDDEN, heads=1, kv_heads=1, head_dim=2, ffn=1, vocab=VOCABULARY,
             seq_len=case.tokens,
@@ -89,7 +94,8 @@ class _Run:
             dtype="fp32",
             recompute="none",
             layers_per_stage=[1] * case.stages,
-            window=list(window),
+            window=list(planned.caps),
+            order=order,
             learning_rate=0.001,
             seed=1,
             corpus=str(self._folder / "corpus"),
@@ -97,32 +103,31 @@ class _Run:
             checkpoint_every=1000,
         )
 
-    def _start(self, plan: WorkerPlan, stage: int) -> int:
-        case, region = self._case, self._case.region_of[stage]
-        seconds = case.forward_s[stage], case.backward_s[stage] / 2, case.backward_s[stage] / 2
+    def _start(self, rank: int) -> int:
+        case, region = self._case, self._case.region_of[rank]
         environment = {
-            "RANK": str(stage),
-            "WORLD_SIZE": str(case.stages),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(case.ranks),
+            "BACE_STAGE": str(rank),
+            "BACE_STAGES": str(case.ranks),
             "MASTER_ADDR": self._bed.address(case.regions[0]),
             "MASTER_PORT": str(PORT),
-            "BACE_STAGE": str(stage),
-            "BACE_STAGES": str(case.stages),
-            "BACE_REPORT": str(self._report(stage)),
-            "BACE_PLAN": plan.model_dump_json(),
+            "BACE_REPORT": str(self._report(rank)),
+            "BACE_PLAN": self._plan(rank).model_dump_json(),
             "BACE_PEER_TIMEOUT": str(TIMEOUT_S),
-            "FIDELITY_SECONDS": json.dumps(seconds),
+            "FIDELITY_SECONDS": json.dumps(stage_seconds(case, rank)),
             "FIDELITY_NAMESPACE": f"{self._bed.namespace(region).keeper}:{region}",
             "OMP_NUM_THREADS": "1",
             "PATH": os.environ["PATH"],
         }
         script = Path(__file__).with_name("stage.py")
-        return int(self._zygote.ask(env=environment, log=str(self._log(stage)), script=str(script)))
+        return int(self._zygote.ask(env=environment, log=str(self._log(rank)), script=str(script)))
 
-    def _report(self, stage: int) -> Path:
-        return self._folder / f"report-{stage}"
+    def _report(self, rank: int) -> Path:
+        return self._folder / f"report-{rank}"
 
-    def _log(self, stage: int) -> Path:
-        return self._folder / f"stage-{stage}"
+    def _log(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank}"
 
     def _log_ends(self) -> str:
         logs = sorted(self._folder.glob("*-*"))

@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
 from agents.protocol import WorkerPlan
-from agents.worker import train
+from agents.worker import trained_stage
 from agents.worker.__main__ import main
 from agents.worker.stage import layer_name
 from service.cli.testbed.namespaces import Namespace
@@ -43,7 +44,7 @@ class SleepingStage(nn.Module):
 
     def __init__(self, plan: WorkerPlan, stage: int, device: torch.device) -> None:
         super().__init__()
-        seconds = json.loads(os.environ["FIDELITY_SECONDS"])
+        seconds = json.loads(os.environ["FIDELITY_SECONDS"])  # of each stage of this rank
         self._forward_s, self._input_gradient_s, self._weight_gradient_s = seconds
         self._name = layer_name(stage)
         self.layer = nn.ParameterDict({"weight": torch.zeros(plan.model.hidden)}).to(device)
@@ -69,8 +70,8 @@ def run() -> None:
     Namespace(int(keeper), region).enter()
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    train.StageModule = SleepingStage  # type: ignore[assignment,misc]
-    main()
+    with mock.patch.object(trained_stage, "StageModule", SleepingStage):  # fails where the worker has none
+        main()
 
 
 if __name__ == "__main__":
