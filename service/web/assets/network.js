@@ -7,13 +7,13 @@ import { tint } from "./tints.js";
 const [WIDTH, HEIGHT] = [520, 230];
 const [CX, CY, RX, RY] = [WIDTH / 2, HEIGHT / 2, 165, 80];
 
-// links: [{src, dst, capacity_bps, reserved_bps}], directed; the two directions of a pair are one wire.
+// links: [{src, dst, planned: {capacity_bps}, reserved_bps}], directed; the two directions of a pair are one wire.
 export function network(regions, links) {
   const at = new Map(regions.map((name, index) => {
     const angle = -Math.PI / 2 + (2 * Math.PI * index) / regions.length;
     return [name, [CX + RX * Math.cos(angle), CY + RY * Math.sin(angle)]];
   }));
-  const most = Math.max(...links.map((link) => link.capacity_bps), 1);
+  const most = Math.max(...links.map((link) => link.planned.capacity_bps), 1);
   return svg("svg", { class: "network", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Links between the regions" },
     pairs(links).filter(({ a, b }) => at.has(a) && at.has(b)).map(({ a, b, capacity, reserved }) => {
       const d = wire(at.get(a), at.get(b));
@@ -49,7 +49,7 @@ function pairs(links) {
     const [a, b] = [link.src, link.dst].sort();
     const key = `${a}\n${b}`;
     const pair = found.get(key) ?? { a, b, capacity: 0, reserved: 0 };
-    pair.capacity = Math.max(pair.capacity, link.capacity_bps);
+    pair.capacity = Math.max(pair.capacity, link.planned.capacity_bps);
     pair.reserved = Math.max(pair.reserved, link.reserved_bps);
     found.set(key, pair);
   }

@@ -80,14 +80,22 @@ function pool(one) {
 }
 
 function links(list) {
-  const rows = [...list].sort((a, b) => b.reserved_bps / (b.capacity_bps || 1) - a.reserved_bps / (a.capacity_bps || 1)).slice(0, MOST_LINKS).map((link) => ({
+  const use = (link) => (link.planned.capacity_bps ? link.reserved_bps / link.planned.capacity_bps : 0);
+  const rows = [...list].sort((a, b) => use(b) - use(a)).slice(0, MOST_LINKS).map((link) => ({
     cells: [
       `${link.src} → ${link.dst}`,
-      h("div", { class: "usage" }, bar(link.capacity_bps ? link.reserved_bps / link.capacity_bps : 0), h("span", { class: "small nowrap" }, link.reserved_bps > 0 ? bandwidth(link.reserved_bps) : "nothing")),
-      bandwidth(link.capacity_bps), latency(link.latency_s),
+      h("div", { class: "usage" }, bar(use(link)), h("span", { class: "small nowrap" }, link.reserved_bps > 0 ? bandwidth(link.reserved_bps) : "nothing")),
+      figure(bandwidth(link.planned.capacity_bps), bandwidth(link.capacity_bps), bandwidth(link.measured.bandwidth_bps), link.measured.bandwidth_age_s, link.planned.capacity_why),
+      figure(latency(link.planned.latency_s), latency(link.latency_s), latency(link.measured.latency_s), link.measured.latency_age_s, link.planned.latency_why),
     ],
   }));
   return table([["Link", "nowrap"], ["Held"], ["Capacity", "num"], ["One way", "num"]], rows, { empty: "No links between regions." });
+}
+
+// What planning goes by; on pointing, what was set, what was measured and when, and why it is that.
+function figure(planned, set, measured, age, why) {
+  const known = age === null ? "not measured" : `measured ${measured}, ${duration(age)} ago`;
+  return h("span", { title: `set ${set}; ${known}; ${why}` }, planned, why === "measured" ? h("span", { class: "faint small" }, " measured") : null);
 }
 
 function queue(waiting) {

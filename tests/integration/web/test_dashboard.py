@@ -150,3 +150,16 @@ def test_a_full_link_is_a_warning_and_a_finished_job_is_not(page: Page, url: str
     page.goto(f"{url}/{job_path(world)}")
     expect(page.get_by_text("120 of 120 steps")).to_be_visible()
     expect(page.locator("rect.fill.high")).to_have_count(0)
+
+
+def test_a_link_tells_what_was_set_and_measured_and_why_planning_goes_by_it(
+    page: Page, url: str, world: World
+) -> None:
+    never = {**world.links[1], "measured": dict.fromkeys(world.links[1]["measured"])}
+    never["planned"] = {**never["planned"], "capacity_why": "as set: not measured yet"}
+    world.links[:] = [world.links[0], never]
+    sign_in(page, url)
+    links = page.get_by_role("region", name="Links")
+    expect(links.get_by_title("measured 5.6 Gbit/s, 2h 33m ago; more was measured")).to_have_count(1)
+    expect(links.get_by_title("set 5 Gbit/s; not measured; as set: not measured yet")).to_have_count(1)
+    expect(links.get_by_title("set 10 ms")).to_have_count(2)
