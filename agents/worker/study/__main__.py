@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from agents.worker.data import load_corpus
-from agents.worker.study.cases import OptimizerName, cases
+from agents.worker.study.cases import Case, OptimizerName, cases
 from agents.worker.study.results import line, read, table
 from agents.worker.study.training import MODEL, train_case
 
@@ -24,13 +24,14 @@ def main() -> None:
     """Run what is missing, and tell."""
     options = _options()
     torch.set_num_threads(1)
-    chosen = [case for case in cases() if options.only in case.name or case.is_synchronous]
+    rates = {name: rate * options.rate_factor for name, rate in LEARNING_RATES.items()}
+    chosen = _chosen(options.only)
     outcomes = read(options.out) if options.out else []
     done = {(each.case, each.seed, each.updates, each.learning_rate) for each in outcomes}
     corpus = load_corpus(None, MODEL.seq_len)
     for seed in range(options.seeds):
         for case in chosen:
-            learning_rate = LEARNING_RATES[case.optimizer]
+            learning_rate = rates[case.optimizer]
             if (case.name, seed, options.updates, learning_rate) in done:
                 continue
             outcome = train_case(case, seed, options.updates, learning_rate, corpus)
@@ -39,7 +40,17 @@ def main() -> None:
             if options.out:
                 with options.out.open("a") as file:
                     file.write(line(outcome) + "\n")
-    print(table(chosen, [each for each in outcomes if each.updates == options.updates]))
+    comparable = [
+        each for each in outcomes if each.updates == options.updates and each.learning_rate in rates.values()
+    ]
+    print(table(chosen, comparable))
+
+
+def _chosen(part: str) -> list[Case]:
+    """The cases with this in their name, and the synchronous ones that they are compared with."""
+    named = [case for case in cases() if part in case.name]
+    optimizers = {case.optimizer for case in named}
+    return [case for case in cases() if case in named or case.is_synchronous and case.optimizer in optimizers]
 
 
 def _options() -> argparse.Namespace:
@@ -48,7 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--updates", type=_positive, default=200, help="updates a run, 200 by default")
     parser.add_argument("--out", type=Path, help="file of outcomes to go on with")
     parser.add_argument(
-        "--only", default="", help="cases whose name has this in it, and the synchronous ones"
+        "--only", default="", help="cases whose name has this in it, and their synchronous ones"
     )
     return parser.parse_args()
 

@@ -32,7 +32,7 @@ def learn(
     for each in range(first, first + count):
         inputs, targets = batch(each)
         cross_entropy(stage(inputs), targets).backward()
-        stepper.step()  # type: ignore[attr-defined]
+        stepper.step()
         optimizer.zero_grad()
 
 

@@ -49,7 +49,7 @@ def pairs_of(
 ) -> tuple[list[tuple[Tensor, Tensor]], Predicted]:
     """For each micro-batch the weights that its forward saw and those at its backward."""
     stage = Slope()
-    optimizer = make([stage.weight])  # type: ignore[operator]
+    optimizer = make([stage.weight])
     rule = Predicted(Update([stage], optimizer, optimizer, alone), every, in_flight)
     seen: dict[int, Tensor] = {}
     pairs = []

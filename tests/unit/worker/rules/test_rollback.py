@@ -26,7 +26,7 @@ class Guarded:
             [self.stage],
             self.optimizer,
             self.optimizer,
-            average,  # type: ignore[arg-type]
+            average,
             patience,
             self.told.append,
         )

@@ -17,10 +17,7 @@ from tests.unit.worker.rules.tiny import largest_difference, train
 
 def planned(order: object) -> list[list[Action]]:
     """A plan of the scheduler as a worker reads it."""
-    return [
-        [Action(stage, op.value, micro_batch) for stage, op, micro_batch in actions]
-        for actions in order  # type: ignore[attr-defined]
-    ]
+    return [[Action(stage, op.value, micro_batch) for stage, op, micro_batch in actions] for actions in order]
 
 
 @pytest.mark.parametrize("order", [gpipe(4, 8), zb_h1(4, 8)])
@@ -71,7 +68,7 @@ def test_a_run_is_the_same_again_and_learns() -> None:
 
 
 def test_outcomes_are_read_as_they_were_written(tmp_path: object) -> None:
-    path = tmp_path / "outcomes.jsonl"  # type: ignore[operator]
+    path = tmp_path / "outcomes.jsonl"
     outcome = Outcome("adamw 2BW", 1, 200, 3e-3, 2.5, 1, 1.0)
     assert read(path) == []
     path.write_text(line(outcome) + "\n")
