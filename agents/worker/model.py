@@ -10,15 +10,14 @@ al. 2021 (2104.09864); SwiGLU, Shazeer 2020 (2002.05202); grouped queries, Ainsl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from agents.protocol import WorkerModel
+from agents.worker.recompute import recomputed
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -151,10 +150,3 @@ class Head(nn.Module):
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean negative log likelihood, nats a token, of targets [b, s] under logits [b, s, vocab]."""
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-
-
-def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """function(*inputs), whose inner activations are computed again in the backward pass instead of kept."""
-    # Nothing in the model draws random numbers, so there is no generator state to bring back.
-    result: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
-    return result

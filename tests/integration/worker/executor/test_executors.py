@@ -59,10 +59,11 @@ def test_both_executors_run_the_plan_as_the_scheduler_times_it_and_come_to_the_s
     assert_same(torchs.gradients, ours.gradients)
 
 
-def test_a_split_backward_has_the_gradients_of_one_process(execute: Any) -> None:
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_split_backward_has_the_gradients_of_one_process(execute: Any, recompute: str) -> None:
     plan = PLANS["zb-v"]()
 
-    found = execute(plan, "ours", steps=1)
+    found = execute(plan, "ours", steps=1, recompute=recompute)
 
     losses, gradients = one_process(plan)
     assert found.losses[0] == pytest.approx(losses, abs=TOLERANCE)
