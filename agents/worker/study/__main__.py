@@ -7,6 +7,7 @@ those that it has are not run again.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 import torch
@@ -50,7 +51,9 @@ def _chosen(part: str) -> list[Case]:
     """The cases with this in their name, and the synchronous ones that they are compared with."""
     named = [case for case in cases() if part in case.name]
     optimizers = {case.optimizer for case in named}
-    return [case for case in cases() if case in named or case.is_synchronous and case.optimizer in optimizers]
+    return [
+        case for case in cases() if case in named or (case.is_synchronous and case.optimizer in optimizers)
+    ]
 
 
 def _options() -> argparse.Namespace:
@@ -68,6 +71,16 @@ def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text!r}: it must be a whole number, 1 or more")
     return int(text)
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < math.inf:
+        raise argparse.ArgumentTypeError(f"is {text!r}: it must be a number above 0")
+    return factor
 
 
 if __name__ == "__main__":
