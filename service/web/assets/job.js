@@ -8,6 +8,7 @@ import { bandwidth, duration, energy, moment, number, usd } from "./format.js";
 import { gantt } from "./gantt.js";
 import { eventList } from "./events.js";
 import { figures, reasons, state } from "./parts.js";
+import { schedules } from "./schedules.js";
 import { spans } from "./timeline.js";
 import { tint } from "./tints.js";
 
@@ -30,7 +31,7 @@ export function mount(main, jobId) {
       await moreSteps(page, path, options);
       await moreLog(page, path, options);
       if (signal.signal.aborted) return;
-      page.parts ??= frame(main);
+      page.parts ??= frame(main, schedules(path, signal.signal));
       draw(page, job, world);
     } finally {
       page.busy = false;
@@ -62,14 +63,14 @@ async function moreLog(page, path, options) {
   page.log = [...page.log, ...found].slice(-LOG_LINES);
 }
 
-function frame(main) {
+function frame(main, compared) {
   const part = () => h("div", { class: "stack" });
   const parts = { head: part(), chain: part(), promised: part(), loss: h("div", { class: "chart", "data-chart": "loss" }), time: h("div", { class: "chart", "data-chart": "step-time" }), spent: part(), history: part(), log: part() };
   replace(main, parts.head, parts.chain, parts.promised,
     h("div", { class: "split" },
       panel("Loss", "by step, as it is reported", parts.loss),
       panel("Step time", "measured, against the prediction", parts.time)),
-    h("div", { class: "split" }, parts.spent, parts.history), parts.log);
+    h("div", { class: "split" }, parts.spent, parts.history), compared, parts.log);
   return parts;
 }
 

@@ -15,11 +15,17 @@ import uvicorn
 from fastapi import FastAPI, Header, HTTPException, Query
 from fastapi.responses import StreamingResponse
 
+from scheduler.pipeline.plan.layouts import line
+from scheduler.pipeline.plan.order_run import run_order
+from scheduler.pipeline.plan.picture import svg
+from scheduler.pipeline.plan.split_orders import zb_h1
 from service.api.schemas.cluster import LINK, NODE, REGION, Link, Node, Region
 from service.api.schemas.events import Event
 from service.api.schemas.jobs import JOB, LOG_LINE, STEP, Job, LogLine, Step
 from service.api.schemas.prices import SERIES, PriceHistory, PriceSeries
+from service.api.schemas.schedules import COMPARISON, SCHEDULE, Comparison
 from service.web import mount
+from tests.plans import UNIT, links_between, pipeline_of
 
 TOKEN = "bace_viewer"
 REGIONS = {"frankfurt": 0.2, "london": 0.28, "paris": 0.09}
@@ -40,6 +46,8 @@ class World:
     nodes: list[Document] = field(default_factory=list)
     links: list[Document] = field(default_factory=list)
     prices: list[Document] = field(default_factory=list)
+    schedules: Document = field(default_factory=dict)
+    """What is told of the schedules of every job; without any it is refused."""
 
     def page(self, items: list[Document]) -> Document:
         return {"items": items, "next": None}
@@ -165,6 +173,25 @@ def _failed(now_s: float) -> Document:
     }
 
 
+def compared_schedules() -> Document:
+    """Three schedules that can be, of which one does not fit, and one that cannot; with a true picture of one."""
+    layout = line(3)
+    regions = ["paris", "paris", "frankfurt"]
+    pipeline = pipeline_of(layout, UNIT, regions, links_between(regions, 0.4, 0.2))
+    order = zb_h1(3, 8)
+    gpipe = {**SCHEDULE, "schedule": "gpipe", "comes_to": "gpipe", "fits": False, "iteration_s": 0.5}
+    strict = {**SCHEDULE, "schedule": "1f1b", "comes_to": "1f1b", "iteration_s": 1.0}
+    auto = {**SCHEDULE, "schedule": "auto", "comes_to": "zb-h1", "iteration_s": 0.9}
+    never = {
+        **SCHEDULE, "schedule": "zb-v", "available": False, "comes_to": None, "iteration_s": None,
+        "bubble_fraction": None, "peak_bytes": [], "fits": None, "links": [], "usd_per_1000_steps": None,
+        "runs": "not", "note": "model.layers is 7, it needs a multiple of 6",
+    }  # fmt: skip
+    picture = {"schedule": "auto", "svg": svg("gpt-small: auto", pipeline, run_order(pipeline, order))}
+    made = {**COMPARISON, "schedules": [gpipe, strict, never, auto], "picture": picture}
+    return _as(Comparison, made)
+
+
 def _event(seq: int, kind: str, job: Document, at_s: float, data: Document) -> Document:
     event = {
         "seq": seq,
@@ -237,6 +264,14 @@ def make_app(world: World) -> FastAPI:
         check(authorization)
         mine = job_id == world.jobs[0]["job_id"]
         return world.page([one for one in world.log if mine and one["seq"] > after])
+
+    @app.get("/v1/jobs/{job_id}/schedules")
+    def schedules(job_id: str, picture: str, authorization: str | None = Header(None)) -> Document:
+        check(authorization)
+        if not world.schedules:
+            raise HTTPException(409)
+        told = world.schedules["picture"]
+        return {**world.schedules, "picture": {**told, "schedule": picture}}
 
     @app.get("/v1/events")
     def events(authorization: str | None = Header(None)) -> StreamingResponse:
