@@ -1,4 +1,4 @@
-"""`python -m agents.worker.study --seeds 5 --out outcomes.jsonl`: what each weight rule does to a toy's loss.
+"""`python -m agents.worker.study --out outcomes.jsonl`: what each weight rule does to a toy's loss.
 
 Prints every outcome as it comes, as a line of JSON, then the table. With `--out` outcomes are added to the file, and
 those that it has are not run again.
@@ -61,6 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=_positive, default=5, help="seeds 0 to this, 5 by default")
     parser.add_argument("--updates", type=_positive, default=200, help="updates a run, 200 by default")
     parser.add_argument("--out", type=Path, help="file of outcomes to go on with")
+    parser.add_argument(
+        "--rate-factor", type=_factor, default=1.0, help="of the learning rates, 1 by default"
+    )
     parser.add_argument(
         "--only", default="", help="cases whose name has this in it, and their synchronous ones"
     )
