@@ -18,8 +18,10 @@ from service.cli.stack import interruptible
 from service.cli.testbed.bed import END_PATIENCE_S, BedError, bed_of, started_keeper
 from service.cli.testbed.keeper import address_of, keep
 from service.cli.testbed.measure import measure
-from service.cli.testbed.namespaces import existing, remove_stale
+from service.cli.testbed.namespaces import Namespace, existing, remove_stale
 from service.cli.testbed.network import Network, NetworkError, network_from, network_from_file
+
+DETACHED = "--detached"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("measure", "make it, measure, remove it"),
     ):
         commands.add_parser(name, help=told).add_argument("file", type=Path)
-    commands.add_parser("down", help="remove every bed, and end what runs in it")
+    commands.add_parser("down", help="remove the bed that is up, and end what runs in it")
     execute = commands.add_parser("exec", help="run a command in a region of the bed that is up")
     execute.add_argument("region")
     execute.add_argument("words", nargs="+", metavar="COMMAND")
     keeping = commands.add_parser("keep", help="keep the bed whose network is the first line of the input")
-    keeping.add_argument("--detached", action="store_true", help="until a signal, not until the input ends")
+    keeping.add_argument(DETACHED, action="store_true", help="until a signal, not until the input ends")
     given = parser.parse_args(arguments)
     try:
         if given.command == "up":
@@ -62,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _up(network: Network) -> int:
-    if beds := sorted({space.keeper for space in existing() if space.kept}):
-        raise BedError(f"a bed is up already (process {beds[0]}): `down` removes it")
-    keeper = started_keeper(network, "--detached")
+    if spaces := _by_hand():
+        raise BedError(f"a bed is up already (process {spaces[0].keeper}): `down` removes it")
+    keeper = started_keeper(network, DETACHED)
     for region in network.regions:
         print(f"{region}: {address_of(network, region)}")
     print(f"kept by process {keeper.pid}; `exec REGION -- COMMAND` runs a command there, `down` ends it")
@@ -79,7 +81,7 @@ def _measure(network: Network) -> int:
 
 
 def _execute(region: str, words: Sequence[str]) -> int:
-    kept = [space for space in existing() if space.kept]
+    kept = _by_hand()
     for space in kept:
         if space.region == region:
             os.execvp("ip", [*space.prefix, *words])  # noqa: S606, S607 - no shell is wanted
@@ -95,13 +97,17 @@ def _keep(detached: bool) -> int:
 
 
 def _down() -> int:
-    keepers = {space.keeper for space in existing() if space.kept}
-    processes = [psutil.Process(pid) for pid in keepers]
+    processes = [psutil.Process(pid) for pid in {space.keeper for space in _by_hand()}]
     for process in processes:
         process.send_signal(signal.SIGTERM)
     psutil.wait_procs(processes, timeout=END_PATIENCE_S)
     remove_stale()
     return 0
+
+
+def _by_hand() -> list[Namespace]:
+    """Those of the bed that `up` has made."""
+    return [space for space in existing() if DETACHED in space.keeper_words]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from service.cli.testbed.keeper import address_of
-from service.cli.testbed.namespaces import Namespace
+from service.cli.testbed.namespaces import MODULE, Namespace
 from service.cli.testbed.network import Link, Network
 
 END_PATIENCE_S = 20.0
@@ -21,7 +21,7 @@ class BedError(Exception):
 def started_keeper(network: Network, *options: str) -> subprocess.Popen[str]:
     """The process that keeps a bed, once the bed is there. Raises BedError."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.cli.testbed", "keep", *options],
+        [sys.executable, "-m", MODULE, "keep", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,12 +9,14 @@ import contextlib
 import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+MODULE = "service.cli.testbed"
+"""What a keeper's command line names."""
 PREFIX = "bacebed"
 FOLDER = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
@@ -39,13 +41,13 @@ class Namespace:
         return ("ip", "netns", "exec", self.name)
 
     @property
-    def kept(self) -> bool:
-        """Whether its keeper lives."""
+    def keeper_words(self) -> Sequence[str]:
+        """The command line of its keeper; empty where that does not live any more."""
         try:
             words = psutil.Process(self.keeper).cmdline()
         except psutil.Error:
-            return False
-        return any("testbed" in word for word in words)
+            return ()
+        return words if MODULE in words else ()
 
     def create(self) -> None:
         """Make it, with nothing but loopback. Raises subprocess.CalledProcessError."""
@@ -112,7 +114,7 @@ def existing() -> list[Namespace]:
 
 def remove_stale() -> list[Namespace]:
     """Remove those whose keeper was killed; what was removed."""
-    stale = [namespace for namespace in existing() if not namespace.kept]
+    stale = [namespace for namespace in existing() if not namespace.keeper_words]
     for namespace in stale:
         namespace.remove()
     return stale

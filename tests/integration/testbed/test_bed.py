@@ -148,6 +148,72 @@ def test_a_bed_that_cannot_be_finished_leaves_nothing(
     assert not [space for space in namespaces.existing() if space.region == "halfway"]
 
 
+def test_a_door_leads_from_each_region_to_a_server_on_the_hosts_loopback(bed: Bed) -> None:
+    with ExitStack() as opened:
+        server = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = server.getsockname()[1]
+        names = [bed.namespace(region).name for region in bed.network.regions]
+        door = subprocess.Popen([sys.executable, "-m", "service.cli.testbed.door", str(port), *names])
+        opened.callback(door.wait)
+        opened.callback(door.terminate)
+        for region in bed.network.regions:
+            near = opened.enter_context(connected(bed, region, port))
+            far = opened.enter_context(server.accept()[0])
+            far.settimeout(30)
+            near.sendall(b"question")
+            assert far.recv(100) == b"question"
+            far.sendall(b"answer")
+            assert near.recv(100) == b"answer"
+
+
+def connected(bed: Bed, region: str, port: int) -> socket.socket:
+    """A connection from inside the region, once somebody listens there."""
+    made: list[socket.socket] = []
+
+    def connect() -> bool:
+        with bed.namespace(region).inside():
+            near = socket.socket()
+        near.settimeout(30)
+        try:
+            near.connect(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            near.close()
+            return False
+        made.append(near)
+        return True
+
+    until(connect)
+    return made[0]
+
+
+def test_a_bed_by_hand_is_up_until_it_is_taken_down(tmp_path: Path) -> None:
+    description = tmp_path / "bed.yaml"
+    description.write_text(f"{{regions: [london, paris], links: [{as_yaml(THERE)}, {as_yaml(BACK)}]}}")
+    assert by_hand("down")[0] == 0
+    try:
+        assert by_hand("up", str(description)) == (0, "london: 198.18.0.1\nparis: 198.18.0.2\n")
+        assert by_hand("up", str(description))[0] == 1
+        code, said = by_hand("exec", "paris", "--", "ip", "-br", "address", "show", "dev", "wan0")
+        assert (code, said.split()[2:]) == (0, ["198.18.0.2", "peer", "198.18.0.1/32"])
+        assert by_hand("exec", "mars", "--", "true")[0] == 1
+    finally:
+        assert by_hand("down")[0] == 0
+    assert by_hand("exec", "paris", "--", "true")[0] == 1
+
+
+def by_hand(*arguments: str) -> tuple[int, str]:
+    """Exit code and what was printed, but for the process that keeps it."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "service.cli.testbed", *arguments], check=False, capture_output=True, text=True
+    )
+    lines = [line for line in ended.stdout.splitlines(keepends=True) if not line.startswith("kept by")]
+    return ended.returncode, "".join(lines)
+
+
+def as_yaml(link: Link) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in link.model_dump().items()) + "}"
+
+
 def of_keeper(keeper: int) -> list[Namespace]:
     return [space for space in namespaces.existing() if space.keeper == keeper]
 
