@@ -84,14 +84,14 @@ class World:
         self._start("server", [self.server, "server"], environment)
         self.until("the server is ready", lambda: self._get_status("/readyz") == 200, 60)
 
-    def start_agent(self, node: str, region: str, slots: int) -> None:
+    def start_agent(self, node: str, region: str, slots: int, address: str = "127.0.0.1") -> None:
         """Start the agent of a node (again), with what its work folder remembers."""
         if not self.agent_token:
             self.agent_token = self.post("/v1/tokens", {"name": "agents", "role": "agent"})["token"]
         first = self.ports.setdefault(node, 20000 + self.port % 100 * 100 + 30 * len(self.ports))
         arguments = [
             *("agents", "--url", self.url, "--node", node, "--region", region, "--cpu-slots", str(slots)),
-            *("--address", "127.0.0.1", "--ports", f"{first}-{first + 29}", "--sustained-flops", "2e10"),
+            *("--address", address, "--ports", f"{first}-{first + 29}", "--sustained-flops", "2e10"),
             *("--work-dir", str(self.folder / node)),
         ]
         self._start(node, arguments, {"BACE_TOKEN": self.agent_token})
