@@ -29,6 +29,8 @@ LATENCY, BANDWIDTH = "latency", "bandwidth"
 DONE, FAILED, BROKEN_OFF, TIMED_OUT = "done", "failed", "broken-off", "timed-out"
 STREAMS = 4
 """Connections of a measurement of bandwidth: one alone is held back by its window on a long way."""
+MAX_TOLD = 16
+"""Measurements that one agent is told of: one that stands in more regions comes to the others later."""
 OPEN_S = 60.0
 """A listener waits for so long."""
 
@@ -46,7 +48,7 @@ def wanted(session: Session, agent_ids: Collection[str]) -> dict[str, list[LinkT
         told[test.to_agent].append(_told(test, "listen"))
         if test.opened_at_s is not None:
             told[test.from_agent].append(_told(test, "connect"))
-    return told
+    return {agent_id: each[:MAX_TOLD] for agent_id, each in told.items()}
 
 
 def may_measure(link: LinkRecord, kind: str, settings: Settings) -> bool:

@@ -21,6 +21,8 @@ from service.services import Services
 from service.snapshots import quotas_of
 
 BITS_PER_BYTE = 8.0
+LATE_S = 60.0
+"""A row may be committed so long after the time that it names."""
 STARTED = "job.starting"
 REQUEUED = "job.queued"
 SUCCEEDED = "job.succeeded"
@@ -42,7 +44,7 @@ class View:
     links: list[LinkRecord]
     link_estimates: dict[tuple[str, str], LinkEstimateRecord]
     link_tests: list[LinkTestRecord]
-    """Measurements that ended since the last look."""
+    """Measurements that ended lately."""
     reserved_bps: dict[tuple[str, str], float]
     electricity: dict[str, tuple[float, float]]
     """Region → (price in force, since when)."""
@@ -62,7 +64,8 @@ class Observer:
         self._services = services
         self._last_bill: int | None = None
         self._last_event: int | None = None
-        self._looked_at_s = services.clock.now()
+        self._began_at_s = services.clock.now()
+        self._counted_tests: frozenset[str] = frozenset()
         self._spent_usd: dict[tuple[str, str, str], float] = defaultdict(float)
 
     async def observe(self) -> None:
@@ -76,7 +79,6 @@ class Observer:
         self._count_bills(view)
         self._count_moves(view)
         self._last_bill, self._last_event = view.last_bill, view.last_event
-        self._looked_at_s = now_s
 
     def _read(self, session: Session, now_s: float) -> View:
         nodes, used = cluster.nodes(session), used_by_node(session)
@@ -101,7 +103,7 @@ class Observer:
             oldest_heartbeats=metrics_queries.oldest_heartbeats(session),
             links=cluster.links(session),
             link_estimates=link_tests.estimates(session),
-            link_tests=link_tests.ended_between(session, self._looked_at_s, now_s),
+            link_tests=link_tests.ended_between(session, max(self._began_at_s, now_s - LATE_S), now_s),
             reserved_bps=allocations.reserved_bps(session),
             electricity=_electricity(session, now_s),
             quotas=quotas_of(session, now_s),
@@ -173,8 +175,10 @@ class Observer:
                 age_s = max(0.0, now_s - estimate.latency_at_s)
                 metrics.link_measurement_age.labels(*ends, LATENCY).set(age_s)
         for test in view.link_tests:
-            metrics.link_tests.labels(test.kind, test.outcome).inc()
-            metrics.link_test_bytes.inc(test.sent_bytes)
+            if test.test_id not in self._counted_tests:
+                metrics.link_tests.labels(test.kind, test.outcome).inc()
+                metrics.link_test_bytes.inc(test.sent_bytes)
+        self._counted_tests = frozenset(test.test_id for test in view.link_tests)
 
     def _show_quotas(self, view: View) -> None:
         metrics = self._services.metrics

@@ -10,6 +10,7 @@ import pytest
 from agents.protocol import LINK_TESTS, LinkTest, LinkTestReport
 from service import links
 from service.control.link_tests import Due, measure_links
+from service.control.observe import Observer
 from service.db.engine import make_engine
 from service.db.records import LinkRecord, LinkTestRecord
 from service.db.repositories import allocations, leader, link_tests
@@ -386,6 +387,28 @@ async def test_an_operator_turns_it_off_for_all(site: Site) -> None:
         site.world.services, ADMIN, LinkRecord("eu", "us", 10e9, 0.01, 1, measuring="bandwidth"), None
     )
     assert (await site.look()).is_nothing
+
+
+@bandwidth
+async def test_metrics_tell_what_was_measured_and_count_each_measurement_once(site: Site) -> None:
+    observer, registry = Observer(site.world.services), site.world.services.metrics.registry
+    site.world.clock.advance(1.0)
+    await site.beats()
+    test = await site.measure(latency_s=0.04, bandwidth_bps=6e9, sent_bytes=42)
+    for _ in range(2):
+        site.world.clock.advance(5.0)
+        await observer.observe()
+    ends = {"src": test.src, "dst": test.dst}
+    assert registry.get_sample_value("bace_link_capacity_bytes_per_second", ends) == 10e9 / 8
+    assert registry.get_sample_value("bace_link_planned_bytes_per_second", ends) == 6e9 / 8
+    assert registry.get_sample_value("bace_link_measured_bandwidth_bytes_per_second", ends) == 6e9 / 8
+    assert registry.get_sample_value("bace_link_measured_latency_seconds", ends) == 0.04
+    for kind in ("latency", "bandwidth"):
+        age_s = registry.get_sample_value("bace_link_measurement_age_seconds", {**ends, "kind": kind})
+        assert age_s == pytest.approx(10.0, abs=0.1)
+    outcome = {"kind": "bandwidth", "outcome": "done"}
+    assert registry.get_sample_value("bace_link_tests_total", outcome) == 1
+    assert registry.get_sample_value("bace_link_test_bytes_total") == 42
 
 
 def test_a_token_is_not_shown_where_a_measurement_is_printed() -> None:
