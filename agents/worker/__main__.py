@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from types import TracebackType
 from typing import NoReturn
@@ -29,6 +30,9 @@ def main() -> NoReturn:
         exit_now(EXIT_CODES[Cause.CRASHED])
 
     sys.excepthook = crashed
+    threading.excepthook = lambda thread: crashed(
+        thread.exc_type, thread.exc_value or thread.exc_type(), thread.exc_traceback
+    )
     try:
         cause, detail = _run(stop, report), ""
     except WorkerEndError as end:

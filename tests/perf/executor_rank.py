@@ -42,17 +42,18 @@ SIGMA = 0.5
 FORWARD_S = 0.04
 
 
-def timed_s(gang: Gang, step: Step, times: int) -> float:
-    """Seconds an iteration of all ranks together."""
+def timed_s(gang: Gang, step: Step, times: int) -> tuple[float, float]:
+    """Seconds an iteration of all ranks together, and how long this rank's processor works for it."""
     gang.barrier()
-    begin_s = time.perf_counter()
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     for _ in range(times):
         step()
+    cpu_s = time.process_time() - begin_cpu_s
     gang.barrier()
-    return (time.perf_counter() - begin_s) / times
+    return (time.perf_counter() - begin_s) / times, cpu_s / times
 
 
-def throughput(settings: Settings, gang: Gang, latency_s: float) -> dict[str, list[float]]:
+def throughput(settings: Settings, gang: Gang, latency_s: float) -> dict[str, list[tuple[float, float]]]:
     """Of every way to run the plan, the seconds an iteration in each of its turns."""
     plan, place = settings.plan, settings.rank_plan
     corpus = load_corpus(plan.corpus, plan.model.seq_len)
@@ -74,7 +75,7 @@ def throughput(settings: Settings, gang: Gang, latency_s: float) -> dict[str, li
     }
     for step in ways.values():
         step()
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(int(os.environ["TURNS"])):
         for name, step in ways.items():
             found[name].append(timed_s(gang, step, 2))
@@ -163,7 +164,7 @@ class SleepingWork(StageWork):
         super().weight_gradient(micro_batch)
 
 
-def jitter(settings: Settings, gang: Gang, latency_s: float) -> dict[str, list[float]]:
+def jitter(settings: Settings, gang: Gang, latency_s: float) -> dict[str, list[tuple[float, float]]]:
     """Seconds an iteration for each seed, of the fixed order and of hints, whole and split."""
     orders = {name: WorkerOrder(**order) for name, order in json.loads(os.environ["ORDERS"]).items()}
     if latency_s:
@@ -177,7 +178,7 @@ def jitter(settings: Settings, gang: Gang, latency_s: float) -> dict[str, list[f
         "hint, cap + 2P": own_sleeping(settings, gang, orders["1f1b"], "hint", wide),
         "hint, W as filler, cap + 2P": own_sleeping(settings, gang, orders["zb-h1"], "hint", wide),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for seed in range(int(os.environ["TURNS"])):
         for name, (works, step) in ways.items():
             for work in works:

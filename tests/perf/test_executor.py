@@ -39,8 +39,8 @@ def gangs(zygote: Zygote, tmp_path: Path) -> Iterator[Gangs]:
 
 def run(
     gangs: Gangs, plan: Plan, env: Mapping[str, object], orders_of: Mapping[str, Plan], **changes: Any
-) -> dict[str, list[float]]:
-    """Of every way to run the plan, its seconds an iteration turn by turn, by the clock of rank 0."""
+) -> dict[str, list[tuple[float, float]]]:
+    """Of every way to run the plan, (seconds, processor seconds) an iteration of rank 0, turn by turn."""
     port, ranks, workers = gangs.free_port(), len(plan.actions), []
     results = [gangs.folder / f"{port}-{rank}.json" for rank in range(ranks)]
     for rank in range(ranks):
@@ -55,11 +55,11 @@ def run(
         workers += gangs.start(told, ranks, ranks=[rank], port=port, env=as_text, script=RANK)
     codes = [worker.exit_code() for worker in workers]
     assert codes == [0] * ranks, "\n".join(worker.log.read_text() for worker in workers)
-    found: dict[str, list[float]] = json.loads(results[0].read_text())
+    found: dict[str, list[tuple[float, float]]] = json.loads(results[0].read_text())
     return found
 
 
-@pytest.mark.parametrize(("latency_s", "least"), [(0.0, 0.9), (0.02, 1.0)])
+@pytest.mark.parametrize(("latency_s", "least"), [(0.0, 0.98), (0.02, 1.0)])
 def test_throughput_beside_torchs_1f1b(gangs: Gangs, latency_s: float, least: float) -> None:
     """Two ranks on two cores, eight micro-batches; each way takes its turn, so that all meet the same machine."""
     plan = together(layouts.line(2), orders.one_f_one_b(2, 8))
@@ -67,16 +67,20 @@ def test_throughput_beside_torchs_1f1b(gangs: Gangs, latency_s: float, least: fl
     env = {"STUDY": "throughput", "LATENCY_S": latency_s, "TURNS": 12}
     found = run(gangs, plan, env, {}, model=MODEL, layers_per_stage=[2, 2], micro_batch=1)
 
-    baseline = found["torch Schedule1F1B"]
     print(f"\n2 ranks × 8 micro-batches, {latency_s * 1e3:.0f} ms a message")
     for name, turns in found.items():
-        ratios = [one / other for one, other in zip(baseline, turns, strict=True)]
+        wall_s, cpu_s = (statistics.median(times) for times in zip(*turns, strict=True))
         print(
-            f"  {name:22} median {statistics.median(turns) * 1e3:7.1f} ms  least {min(turns) * 1e3:7.1f} ms  "
-            f"{statistics.median(ratios):5.3f} × the throughput of torch's Schedule1F1B"
+            f"  {name:20} {wall_s * 1e3:7.1f} ms an iteration, processor {cpu_s * 1e3:7.1f} ms; "
+            f"{times_faster(found, 'torch Schedule1F1B', name):5.3f} × the throughput of torch's Schedule1F1B"
         )
-    ours = [one / other for one, other in zip(baseline, found["ours, strict"], strict=True)]
-    assert statistics.median(ours) > least
+    assert times_faster(found, "torch Schedule1F1B", "ours, strict") > least
+
+
+def times_faster(found: Mapping[str, list[tuple[float, float]]], base: str, way: str) -> float:
+    """Median over the turns, each compared with the same turn of `base`."""
+    pairs = zip(found[base], found[way], strict=True)
+    return statistics.median(base_turn[0] / way_turn[0] for base_turn, way_turn in pairs)
 
 
 @pytest.mark.parametrize(("latency_s", "least"), [(0.0, 1.1), (0.04, 1.2)])
@@ -92,13 +96,10 @@ def test_readiness_first_under_jitter(gangs: Gangs, latency_s: float, least: flo
     env = {"STUDY": "jitter", "LATENCY_S": latency_s, "TURNS": 3}
     found = run(gangs, plan, env, {"1f1b": plan, "zb-h1": split})
 
-    fixed = found["fixed 1F1B"]
     print(f"\n4 ranks × 16 micro-batches, σ 0.5, {latency_s * 1e3:.0f} ms a message, 3 seeds")
     for name, turns in found.items():
-        ratios = [one / other for one, other in zip(fixed, turns, strict=True)]
         print(
-            f"  {name:28} mean {statistics.mean(turns) * 1e3:7.1f} ms  "
-            f"{statistics.mean(ratios):5.2f} × faster than the fixed order (least {min(ratios):4.2f})"
+            f"  {name:28} mean {statistics.mean(wall_s for wall_s, _ in turns) * 1e3:7.1f} ms, "
+            f"{times_faster(found, 'fixed 1F1B', name):5.2f} × faster than the fixed order"
         )
-    best = [one / other for one, other in zip(fixed, found["hint, W as filler, cap + 2P"], strict=True)]
-    assert statistics.mean(best) >= least
+    assert times_faster(found, "fixed 1F1B", "hint, W as filler, cap + 2P") >= least

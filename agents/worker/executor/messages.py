@@ -105,19 +105,17 @@ class Messages:
         }
         self._channels = tuple(_channels(plan))
         self._arrived: SimpleQueue[Arrival | Exception] = SimpleQueue()
-        self._receivers: list[threading.Thread] = []
-        self._sent: list[tuple[Work, Tensor]] = []
+        self._threads: list[threading.Thread] = []
+        self._sent: SimpleQueue[tuple[Work, Tensor] | None] = SimpleQueue()
 
     def begin(self) -> None:
         """Start to receive the messages of an iteration."""
-        self._receivers = [
-            threading.Thread(
-                target=self._receive, args=(channel,), name=f"receive-{channel.stage}", daemon=True
-            )
-            for channel in self._channels
+        receivers = [
+            threading.Thread(target=self._receive, args=(channel,), daemon=True) for channel in self._channels
         ]
-        for receiver in self._receivers:
-            receiver.start()
+        self._threads = [threading.Thread(target=self._let_go_of_sent, daemon=True), *receivers]
+        for thread in self._threads:
+            thread.start()
 
     def arrived(self, wait: bool) -> list[Arrival]:
         """What has come since the last call; with `wait`, something at least.
@@ -144,15 +142,22 @@ class Messages:
 
     def end(self) -> None:
         """Wait until everything has been sent. Raises RuntimeError when the other side is gone."""
-        for receiver in self._receivers:
-            receiver.join()
-        for work, _ in self._sent:
-            work.wait()
-        self._sent.clear()
+        self._sent.put(None)
+        for thread in self._threads:
+            thread.join()
+        self.arrived(wait=False)
 
     def _send(self, stage: int, is_gradient: bool, message: Tensor) -> None:
         work = self._group.send([message], self._plan.stage_ranks[stage], _tag(stage, is_gradient))
-        self._sent.append((work, message))
+        self._sent.put((work, message))
+
+    def _let_go_of_sent(self) -> None:
+        """Keep each message of an iteration until it has been sent, and no longer."""
+        try:
+            while (sent := self._sent.get()) is not None:
+                sent[0].wait()
+        except RuntimeError as error:
+            self._arrived.put(error)
 
     def _receive(self, channel: Channel) -> None:
         """Receive all micro-batches of an iteration from one channel, whatever their order."""
