@@ -38,14 +38,19 @@ class RuleChoice:
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise ValueError(f"rule.every is {self.every}: it must be 1 micro-batch an update or more")
+            raise ValueError(f"update_every is {self.every}: it must be 1 micro-batch an update or more")
         if self.name == "flush" and self.every != 1:
-            raise ValueError(f"rule.every is {self.every}: flush updates once an iteration, leave it out")
+            raise ValueError(f"update_every is {self.every}: flush updates once an iteration, leave it out")
         if self.error_feedback and self.name != "double-buffered":
             raise ValueError(
-                f"rule.error_feedback is {self.error_feedback} with {self.name}: the correction is for the one "
+                f"error_feedback is {self.error_feedback} with {self.name}: the correction is for the one "
                 "step that double-buffered is late"
             )
+
+
+def to_log(line: str) -> None:
+    """Tell it where the worker's own lines go."""
+    print(line, flush=True)
 
 
 def weight_rule(
@@ -56,7 +61,7 @@ def weight_rule(
     *,
     micro_batches: int,
     in_flight: int,
-    tell: Callable[[str], None] = print,
+    tell: Callable[[str], None] = to_log,
 ) -> WeightRule:
     """The rule for a stage of these layers, in iterations of `micro_batches` with at most `in_flight` under way.
 
@@ -65,7 +70,7 @@ def weight_rule(
     """
     if micro_batches % choice.every:
         raise ValueError(
-            f"rule.every is {choice.every} with {micro_batches} micro-batches: it must divide them, "
+            f"update_every is {choice.every} with {micro_batches} micro-batches: it must divide them, "
             "or the last ones would be in no update"
         )
     every = choice.every

@@ -23,7 +23,7 @@ class DoubleBuffered(Rhythm):
         """Raises ValueError for more in flight than two versions serve."""
         if in_flight > every + 1:
             raise ValueError(
-                f"rule.every is {every} with {in_flight} micro-batches in flight: double-buffered needs at least "
+                f"update_every is {every} with {in_flight} micro-batches in flight: double-buffered needs at least "
                 f"{in_flight - 1}, or a micro-batch would need a third version of the weights"
             )
         super().__init__(update, every, in_flight)
@@ -66,7 +66,7 @@ class DoubleBuffered(Rhythm):
             return self._before
         raise DriftError(
             f"the {what} of micro-batch {micro_batch} needs the weights after {wanted} updates, and only those "
-            f"after {max(0, latest - 1)} and {latest} are there: in flight may be at most every + 1"
+            f"after {max(0, latest - 1)} and {latest} are there: in flight may be at most update_every + 1"
         )
 
     def _update(self) -> None:

@@ -39,7 +39,7 @@ class Rhythm:
             raise DriftError(
                 f"the iteration ends with {self.pending} gradients that no update has had and "
                 f"{self.counted.in_flight} micro-batches in flight: its micro-batches must be a multiple of "
-                f"every {self.every}, and all of them go backward"
+                f"update_every {self.every}, and all of them go backward"
             )
 
     def _update(self) -> None:

@@ -40,7 +40,7 @@ def test_every_rule_starts_without_drift(name: RuleName) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"name": "current", "every": 0}, "rule.every is 0"),
+        ({"name": "current", "every": 0}, "update_every is 0"),
         ({"name": "flush", "every": 4}, "leave it out"),
         ({"name": "current", "error_feedback": 1.0}, "error_feedback is 1.0 with current"),
     ],
@@ -51,7 +51,7 @@ def test_settings_that_do_not_suit_a_rule_are_refused(settings: dict[str, Any], 
 
 
 def test_an_iteration_that_leaves_micro_batches_over_is_refused() -> None:
-    with pytest.raises(ValueError, match="every is 3 with 8 micro-batches"):
+    with pytest.raises(ValueError, match="update_every is 3 with 8 micro-batches"):
         rule_of(RuleChoice("current", every=3))
 
 

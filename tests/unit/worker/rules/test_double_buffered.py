@@ -62,7 +62,7 @@ def test_there_are_never_more_than_two_tensors_of_a_weight() -> None:
 
 
 def test_more_in_flight_than_two_versions_serve_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"every is 2 with 4 .* at least 3"):
+    with pytest.raises(ValueError, match=r"update_every is 2 with 4 .* at least 3"):
         one_weight(every=2, in_flight=4)
 
 
