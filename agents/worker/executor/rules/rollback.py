@@ -68,17 +68,21 @@ class GuardedUpdate(Update):
 
 
 class _State:
-    """Weights and optimizer state, kept in tensors of its own."""
+    """Weights and optimizer state, kept in tensors of their own once there was a good update."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
         self._parameters, self._optimizer = parameters, optimizer
-        self.keep()
+        self._weights: list[Tensor] = []
+        self._state: dict[Any, dict[str, Any]] = {}
 
     def keep(self) -> None:
         self._weights = [parameter.data.clone() for parameter in self._parameters]
         self._state = _copied(self._optimizer.state)
 
     def restore(self) -> None:
+        """Bring back what was kept; if nothing was, no update has changed anything yet."""
+        if not self._weights:
+            return
         for parameter, weight in zip(self._parameters, self._weights, strict=True):
             parameter.data.copy_(weight)
         self._optimizer.state.clear()

@@ -104,6 +104,14 @@ def test_a_first_gradient_that_is_bad_leaves_the_weights_of_the_start() -> None:
     assert not run.optimizer.state
 
 
+def test_a_first_gradient_that_is_bad_leaves_what_a_checkpoint_put_there_after_the_rule_was_made() -> None:
+    run = Guarded()
+    run.stage.weight.data.fill_(7.0)
+    run.learn(float("nan"))
+
+    assert run.stage.weight.item() == 7.0
+
+
 def test_a_run_that_goes_back_again_and_again_ends() -> None:
     run = Guarded(patience=2)
     run.learn(1.0, float("nan"), float("nan"), 1.0, float("nan"), float("nan"))
