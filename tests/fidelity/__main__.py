@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.cli.stack import interruptible
-from service.cli.testbed.bed import BedError, bed_of
+from service.cli.testbed.bed import Bed, BedError, bed_of
 from service.cli.testbed.measure import message_s
 from tests.fidelity.cases import ALONE, CASES, SLACK, STRICT, Case
-from tests.fidelity.gang import GangError, measured_iterations, network_of
+from tests.fidelity.gang import GangError, become, measured_iterations, network
 from tests.fidelity.prediction import Measured, Prediction, predict
 from tests.integration.worker.conftest import Zygote
 
@@ -63,23 +63,22 @@ class Outcome:
         }
 
 
-def overhead_s(zygote: Zygote) -> float:
+def overhead_s(bed: Bed, zygote: Zygote) -> float:
     """What a worker takes for a micro-batch beside the work it is told to do, as measured on a stage alone."""
     told = predict(ALONE, Measured(0.0, 0.0, 0.0))
-    with bed_of(network_of(ALONE)) as bed:
-        took = measured_iterations(bed, ALONE, told, zygote)
+    took = measured_iterations(bed, ALONE, told, zygote)
     return (statistics.median(took) - told.iteration_s) / ALONE.micro_batches
 
 
-def run_case(case: Case, overhead: float, zygote: Zygote) -> Outcome:
+def run_case(bed: Bed, case: Case, overhead: float, zygote: Zygote) -> Outcome:
     """Predict it from what its links, and a stage alone, are measured to be; then run it."""
-    with bed_of(network_of(case)) as bed:
-        link = bed.network.links[0]  # all links of a case are alike
-        latency_s = message_s(bed, link, 1)
-        transfer_s = message_s(bed, link, case.message_bytes) - latency_s
-        parts = Measured(overhead, latency_s, transfer_s)
-        prediction = predict(case, parts)
-        measured_s = measured_iterations(bed, case, prediction, zygote)
+    become(bed, case)
+    link = bed.network.links[0]  # all links of a case are alike
+    latency_s = message_s(bed, link, 1)
+    transfer_s = message_s(bed, link, case.message_bytes) - latency_s
+    parts = Measured(overhead, latency_s, transfer_s)
+    prediction = predict(case, parts)
+    measured_s = measured_iterations(bed, case, prediction, zygote)
     return Outcome(case, parts, prediction, measured_s)
 
 
@@ -93,12 +92,12 @@ def main() -> int:
     zygote = Zygote()
     outcomes: list[Outcome] = []
     try:
-        with interruptible():
-            overhead = overhead_s(zygote)
+        with interruptible(), bed_of(network(max(CASES, key=lambda case: len(case.regions)).regions)) as bed:
+            overhead = overhead_s(bed, zygote)
             for case in cases:
                 if time.monotonic() > begin_s + BUDGET_S:
                     break
-                outcomes.append(run_case(case, overhead, zygote))
+                outcomes.append(run_case(bed, case, overhead, zygote))
                 print(json.dumps(outcomes[-1].line()), flush=True)
     except (BedError, GangError) as error:
         print(error, file=sys.stderr)

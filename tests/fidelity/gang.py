@@ -1,4 +1,4 @@
-"""One case as real processes: the bed of its regions, and a gang of stage workers that sleep for their work."""
+"""One case as real processes: a gang of stage workers that sleep for their work, in the regions of a bed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from itertools import permutations
 from pathlib import Path
 
 from agents.protocol import WorkerModel, WorkerOrder, WorkerPlan
@@ -29,16 +31,20 @@ class GangError(Exception):
     """The gang did not come to its end: its logs."""
 
 
-def network_of(case: Case) -> Network:
-    """Every two regions of the case with the same link in both directions."""
-    regions = case.regions
-    links = [
-        Link(src=src, dst=dst, latency_ms=case.latency_ms, mbps=case.mbps)
-        for src in regions
-        for dst in regions
-        if src != dst
-    ]
-    return Network(regions=regions, links=tuple(links))
+def network(regions: Sequence[str]) -> Network:
+    """Every two regions joined; what their links are, each case says."""
+    return Network(regions=tuple(regions), links=tuple(_links(regions, 0.0, 1.0)))
+
+
+def become(bed: Bed, case: Case) -> None:
+    """Let the links of the bed be those of a case."""
+    for link in _links(bed.network.regions, case.latency_ms, case.mbps):
+        bed.change(link)
+
+
+def _links(regions: Sequence[str], latency_ms: float, mbps: float) -> Iterator[Link]:
+    for src, dst in permutations(regions, 2):
+        yield Link(src=src, dst=dst, latency_ms=latency_ms, mbps=mbps)
 
 
 def measured_iterations(bed: Bed, case: Case, planned: Prediction, zygote: Zygote) -> list[float]:
