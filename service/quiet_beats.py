@@ -1,8 +1,9 @@
-"""Heartbeats that bring no news: most of them. All that have come in together are read and stamped at once.
+"""Heartbeats that move nothing: most of them. All that have come in together are read and stored at once.
 
-A heartbeat is quiet where its agent is known by its token, none of its nodes is lost, no report is new, what it says of
-its processes is what the rows say, and it has measured no link. It changes nothing but the time at which its agent was
-heard. Any other is left to `agents_link.heartbeat`, which does the same for a quiet one, one by one.
+A heartbeat is quiet where its agent is known by its token, none of its nodes is lost, what it says of its processes is
+what the rows say, it has measured no link, and what it reports are steps, lines and busy fractions of processes that
+live, none of them a job's last step. It changes nothing but when its agent was heard, the rows of its reports, and how
+far its jobs are. Any other is left to `agents_link.heartbeat`, which does the same for a quiet one, one by one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import LINK_TESTS, Heartbeat, LinkTest, StageProcess
+from agents.protocol import (
+    LINK_TESTS,
+    CheckpointReport,
+    Heartbeat,
+    LinkTest,
+    Report,
+    StageProcess,
+    StepReport,
+)
 from service import link_measurements
 from service.db import agent_queries
-from service.db.agent_queries import Heard, LiveProcess
+from service.db.agent_queries import Heard, JobProgress, LiveProcess
 from service.db.records import AgentRecord
 from service.lifecycle import ENDED_PROCESS_STATES, PENDING, NodeState
+from service.report_rows import Rows, reached_step
 
 ROUNDING_S = 1e-5
 """Of sums of epoch times: two heartbeats of an agent are never so close."""
@@ -44,6 +54,8 @@ class Quiet:
     desired: tuple[StageProcess, ...]
     is_next: bool
     link_tests: tuple[LinkTest, ...] = ()
+    has_reports: bool = False
+    """Some of them were new, and are stored."""
 
 
 class Launches:
@@ -83,9 +95,18 @@ def stamp_quiet(
         and _is_quiet(beat, agents.get(beat.heartbeat.agent_id), live[beat.heartbeat.agent_id])
         for beat in beats
     ]
+    told = _new_reports(beats, quiet, agents)
+    progress = agent_queries.progress_of(session, sorted(_steps(beats, told, live)))
+    _leave_last_steps(beats, quiet, told, live, progress)
+    _store_reports(session, beats, told, live, progress, at_s)
+    stored = {agent_id: agent.reports_stored for agent_id, agent in agents.items()}
+    for position, reports in told.items():
+        stored[beats[position].heartbeat.agent_id] = max(report.seq for report in reports)
     calm = [beat.heartbeat for beat, is_quiet in zip(beats, quiet, strict=True) if is_quiet]
     agent_queries.heard_all(
-        session, [Heard(beat.agent_id, beat.boot_id, beat.clock_s - at_s) for beat in calm], at_s
+        session,
+        [Heard(beat.agent_id, beat.boot_id, beat.clock_s - at_s, stored[beat.agent_id]) for beat in calm],
+        at_s,
     )
     following = _following(agents, beats)
     wanted = [process.key for beat in calm for process in live[beat.agent_id].values() if _is_wanted(process)]
@@ -94,19 +115,95 @@ def stamp_quiet(
     measuring = link_measurements.wanted(session, able) if able else {}
     return [
         Quiet(
-            agents[beat.heartbeat.agent_id].reports_stored,
+            stored[beat.heartbeat.agent_id],
             tuple(
                 documents[process.key]
                 for process in live[beat.heartbeat.agent_id].values()
                 if _is_wanted(process)
             ),
-            follows,
+            following[position],
             tuple(measuring.get(beat.heartbeat.agent_id, ())),
+            has_reports=position in told,
         )
-        if is_quiet
+        if quiet[position]
         else None
-        for beat, is_quiet, follows in zip(beats, quiet, following, strict=True)
+        for position, beat in enumerate(beats)
     ]
+
+
+def _new_reports(
+    beats: Sequence[Beat], quiet: list[bool], agents: Mapping[str, AgentRecord]
+) -> dict[int, list[Report]]:
+    """What the quiet ones report, by their position. A second one of an agent that brings reports is quiet no more."""
+    told: dict[int, list[Report]] = {}
+    telling: set[str] = set()
+    for position, beat in enumerate(each.heartbeat for each in beats):
+        if not (quiet[position] and beat.reports):
+            continue
+        new = [report for report in beat.reports if report.seq > agents[beat.agent_id].reports_stored]
+        if new and beat.agent_id in telling:
+            quiet[position] = False
+        elif new:
+            told[position] = new
+            telling.add(beat.agent_id)
+    return told
+
+
+def _leave_last_steps(
+    beats: Sequence[Beat],
+    quiet: list[bool],
+    told: dict[int, list[Report]],
+    live: Mapping[str, Mapping[str, LiveProcess]],
+    progress: Mapping[str, JobProgress],
+) -> None:
+    """Those that bring a job to its last step are quiet no more: their job may have to move."""
+    ending = {
+        job_id
+        for job_id, steps in _steps(beats, told, live).items()
+        if reached_step(progress[job_id], steps) >= progress[job_id].declared_steps
+    }
+    for position in list(told) if ending else ():
+        if not ending.isdisjoint(_steps(beats, {position: told[position]}, live)):
+            quiet[position] = False
+            del told[position]
+
+
+def _store_reports(
+    session: Session,
+    beats: Sequence[Beat],
+    told: Mapping[int, Sequence[Report]],
+    live: Mapping[str, Mapping[str, LiveProcess]],
+    progress: Mapping[str, JobProgress],
+    at_s: float,
+) -> None:
+    rows = Rows()
+    for position, reports in told.items():
+        beat = beats[position].heartbeat
+        rows.add(reports, live[beat.agent_id], at_s, beat.clock_s - at_s)
+    rows.store(session)
+    reached = {
+        job_id: reached_step(progress[job_id], steps) for job_id, steps in _steps(beats, told, live).items()
+    }
+    agent_queries.set_reported_steps(
+        session,
+        {job_id: step for job_id, step in reached.items() if step > progress[job_id].reported_steps},
+    )
+
+
+def _steps(
+    beats: Sequence[Beat],
+    told: Mapping[int, Sequence[Report]],
+    live: Mapping[str, Mapping[str, LiveProcess]],
+) -> dict[str, list[tuple[int, int]]]:
+    """Job → (generation, step) of what is told of it."""
+    steps: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for position, reports in told.items():
+        processes = live[beats[position].heartbeat.agent_id]
+        for report in reports:
+            if isinstance(report, StepReport):
+                process = processes[report.key]
+                steps[process.job_id].append((process.generation, report.step))
+    return steps
 
 
 def _following(agents: Mapping[str, AgentRecord], beats: Sequence[Beat]) -> list[bool]:
@@ -139,7 +236,13 @@ def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProc
     if agent.measures_links != (LINK_TESTS in beat.abilities):
         return False
     told = beat.heartbeat
-    if told.link_tests or any(report.seq > agent.reports_stored for report in told.reports):
+    if told.link_tests:
+        return False
+    if any(
+        isinstance(report, CheckpointReport) or report.key not in live
+        for report in told.reports
+        if report.seq > agent.reports_stored
+    ):
         return False
     for report in told.processes:
         process = live.get(report.key)

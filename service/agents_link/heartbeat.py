@@ -1,6 +1,6 @@
 """A heartbeat: report up, desired state down, in one transaction.
 
-Those that bring no news are stamped together (`quiet_beats`); for any other:
+Those that move nothing are stored together (`quiet_beats`); for any other:
 
 1. the agent is alive, by the server's clock; nodes of its that were lost are back
 2. its reports are stored, each once
@@ -119,6 +119,8 @@ async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | 
 
     answers = await services.db.run(work)
     services.metrics.heartbeat_interval.set(services.pace.interval_s(services.settings))
+    if any(answer is not None and answer.has_reports for answer in answers):
+        await services.bus.publish(topics.REPORTS)
     return answers
 
 

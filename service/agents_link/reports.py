@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from agents.protocol import BusyReport, CheckpointReport, LogReport, Report, StepReport
-from scheduler.job import LIVE_JOB_STATES, JobState
+from agents.protocol import CheckpointReport, Report, StepReport
 from service.checkpoints import regions_that_reach
-from service.db import agent_queries, control_queries
+from service.db import control_queries
+from service.db.agent_queries import LiveProcess
 from service.db.records import JobRecord, ProcessRecord
 from service.db.repositories import allocations, cluster, events, jobs
 from service.db.scope import EVERYTHING
 from service.lifecycle import Moment
+from service.report_rows import Reporter, Rows, reached_step
 
 
 def store(
@@ -32,27 +32,12 @@ def store(
     counts as stored, or its agent would send it for ever.
     """
     mine = [report for report in reports if report.key in processes]
+    rows = Rows()
+    rows.add(
+        mine, {report.key: _reporter(processes[report.key]) for report in mine}, moment.at_s, clock_offset_s
+    )
+    rows.store(session)
     steps = [report for report in mine if isinstance(report, StepReport)]
-
-    def server_time_s(at_s: float) -> float:
-        """No report is of the future, not even where the agent's clock was set back after it was written."""
-        return min(at_s - clock_offset_s, moment.at_s)
-
-    agent_queries.store_steps(
-        session, [_step_row(report, processes[report.key], server_time_s(report.at_s)) for report in steps]
-    )
-    agent_queries.store_lines(
-        session,
-        [
-            _line_row(report, processes[report.key], offset, server_time_s(report.at_s))
-            for report in mine
-            if isinstance(report, LogReport)
-            for offset in range(len(report.lines))
-        ],
-    )
-    agent_queries.set_busy_fractions(
-        session, _mean_busy([report for report in mine if isinstance(report, BusyReport)])
-    )
     checkpoints = [report for report in mine if isinstance(report, CheckpointReport)]
     job_ids = {processes[key].job_id for key in {r.key for r in steps} | {r.key for r in checkpoints}}
     complete = set()
@@ -75,6 +60,19 @@ def store(
 def generation_of(process: ProcessRecord) -> int:
     """The generation of the job that the process belongs to: it stands in its launch document."""
     return int(process.launch["generation"])
+
+
+def _reporter(process: ProcessRecord) -> Reporter:
+    return LiveProcess(
+        key=process.key,
+        node_id=process.node_id,
+        desired=process.desired,
+        state=process.state,
+        project=process.project,
+        job_id=process.job_id,
+        stage=process.stage,
+        generation=generation_of(process),
+    )
 
 
 def checkpoint_regions(session: Session, process: ProcessRecord, uri: str) -> list[str]:
@@ -100,12 +98,7 @@ def _store_progress(
 ) -> int:
     """The step that the job has reached."""
     changes: dict[str, object] = {}
-    current = [
-        report.step
-        for report in steps
-        if generation_of(processes[report.key]) == job.generation and JobState(job.state) in LIVE_JOB_STATES
-    ]
-    reached = min(max(current, default=0), job.declared_steps)
+    reached = reached_step(job, [(generation_of(processes[report.key]), report.step) for report in steps])
     if reached > job.reported_steps:
         changes["reported_steps"] = reached
     newest = max(checkpoints, key=lambda report: report.step, default=None)
@@ -127,41 +120,4 @@ def _store_progress(
         )
     if changes:
         jobs.change(session, job, **changes)
-    return max(reached, job.reported_steps)
-
-
-def _step_row(report: StepReport, process: ProcessRecord, at_s: float) -> dict[str, object]:
-    return {
-        "job_id": process.job_id,
-        "step": report.step,
-        "project": process.project,
-        "generation": generation_of(process),
-        "loss": report.loss,
-        "step_time_s": report.step_time_s,
-        "tokens": report.tokens,
-        "at_s": at_s,
-    }
-
-
-def _line_row(report: LogReport, process: ProcessRecord, offset: int, at_s: float) -> dict[str, object]:
-    return {
-        "project": process.project,
-        "job_id": process.job_id,
-        "key": process.key,
-        "stage": process.stage,
-        "line": report.first_line + offset,
-        # PostgreSQL has no NUL in texts.
-        "text": report.lines[offset].replace("\x00", "\N{REPLACEMENT CHARACTER}"),
-        "at_s": at_s,
-    }
-
-
-def _mean_busy(reports: Sequence[BusyReport]) -> dict[str, float]:
-    """Key → busy fraction over all its reports of this heartbeat, weighted by their durations."""
-    busy_s: dict[str, float] = defaultdict(float)
-    total_s: dict[str, float] = defaultdict(float)
-    for report in reports:
-        duration_s = max(0.0, report.to_s - report.from_s)
-        busy_s[report.key] += report.busy_fraction * duration_s
-        total_s[report.key] += duration_s
-    return {key: min(1.0, busy_s[key] / total) for key, total in total_s.items() if total > 0}
+    return reached

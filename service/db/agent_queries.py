@@ -15,7 +15,7 @@ from scheduler.placement import AllocationState
 from service.db.parts import parts
 from service.db.reader import Reader
 from service.db.records import AgentRecord, NodeRecord, ProcessRecord
-from service.db.tables import AgentRow, AllocationRow, LogRow, NodeRow, ProcessRow, StepRow
+from service.db.tables import AgentRow, AllocationRow, JobRow, LogRow, NodeRow, ProcessRow, StepRow
 from service.db.upsert import insert_of
 
 _processes = Reader(ProcessRecord, ProcessRow)
@@ -48,12 +48,20 @@ _NODE_STATES = select(NodeRow.node_id, NodeRow.agent_id, NodeRow.state).where(
     NodeRow.agent_id.in_(bindparam("agents", expanding=True))
 )
 _LIVE_STATES = (
-    select(ProcessRow.key, ProcessRow.node_id, ProcessRow.desired, ProcessRow.state)
+    select(
+        ProcessRow.key,
+        ProcessRow.node_id,
+        ProcessRow.desired,
+        ProcessRow.state,
+        ProcessRow.project,
+        ProcessRow.job_id,
+        ProcessRow.stage,
+        AllocationRow.generation,
+    )
+    .join(AllocationRow, AllocationRow.allocation_id == ProcessRow.allocation_id)
     .where(
         ProcessRow.node_id.in_(bindparam("nodes", expanding=True)),
-        ProcessRow.allocation_id.in_(
-            select(AllocationRow.allocation_id).where(AllocationRow.state != AllocationState.ENDED.value)
-        ),
+        AllocationRow.state != AllocationState.ENDED.value,
     )
     .order_by(ProcessRow.key)
 )
@@ -64,7 +72,20 @@ _COUNT_HEARD = select(func.count()).select_from(AgentRow).where(AgentRow.heartbe
 _HEARD_ALL = (
     update(cast("Table", AgentRow.__table__))
     .where(AgentRow.agent_id == bindparam("agent"))
-    .values(boot_id=bindparam("boot"), clock_offset_s=bindparam("offset_s"), heartbeat_at_s=bindparam("at_s"))
+    .values(
+        boot_id=bindparam("boot"),
+        reports_stored=bindparam("stored"),
+        clock_offset_s=bindparam("offset_s"),
+        heartbeat_at_s=bindparam("at_s"),
+    )
+)
+_PROGRESS = select(
+    JobRow.job_id, JobRow.state, JobRow.generation, JobRow.declared_steps, JobRow.reported_steps
+).where(JobRow.job_id.in_(bindparam("jobs", expanding=True)))
+_SET_REPORTED = (
+    update(cast("Table", JobRow.__table__))
+    .where(JobRow.job_id == bindparam("job"))
+    .values(reported_steps=bindparam("reached"), version=JobRow.version + 1)
 )
 
 
@@ -110,21 +131,27 @@ def heard(
 
 @dataclass(frozen=True, slots=True)
 class LiveProcess:
-    """What is compared of a process with every heartbeat."""
+    """What is compared of a process with every heartbeat, and what is stored with its reports."""
 
     key: str
     node_id: str
     desired: bool
     state: str
+    project: str
+    job_id: str
+    stage: int
+    generation: int
+    """Of its job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An agent that brought no news."""
+    """An agent whose heartbeat moved nothing."""
 
     agent_id: str
     boot_id: str
     clock_offset_s: float
+    reports_stored: int
 
 
 def agents_with_ids(session: Session, agent_ids: Sequence[str]) -> dict[str, AgentRecord]:
@@ -161,15 +188,47 @@ def launches(session: Session, keys: Sequence[str]) -> dict[str, dict[str, Any]]
 
 
 def heard_all(session: Session, agents: Sequence[Heard], at_s: float) -> None:
-    """These agents are alive, and nothing else has changed."""
+    """These agents are alive, and so many reports of each are stored."""
     if agents:
         session.connection().execute(
             _HEARD_ALL,
             [
-                {"agent": each.agent_id, "boot": each.boot_id, "offset_s": each.clock_offset_s, "at_s": at_s}
+                {
+                    "agent": each.agent_id,
+                    "boot": each.boot_id,
+                    "stored": each.reports_stored,
+                    "offset_s": each.clock_offset_s,
+                    "at_s": at_s,
+                }
                 for each in agents
             ],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is."""
+
+    job_id: str
+    state: str
+    generation: int
+    declared_steps: int
+    reported_steps: int
+
+
+def progress_of(session: Session, job_ids: Sequence[str]) -> dict[str, JobProgress]:
+    """By id."""
+    if not job_ids:
+        return {}
+    rows = session.connection().execute(_PROGRESS, {"jobs": job_ids})
+    return {row.job_id: JobProgress(*row) for row in rows}
+
+
+def set_reported_steps(session: Session, reached: Mapping[str, int]) -> None:
+    """Job → the step that it has reached, as was found in this transaction."""
+    if reached:
+        rows = [{"job": job_id, "reached": reached[job_id]} for job_id in sorted(reached)]
+        session.connection().execute(_SET_REPORTED, rows)
 
 
 def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, ProcessRecord]:
