@@ -86,11 +86,7 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     done = int(_leaders_choice(gang, "resume", lambda: str(folder.choose(plan.resume_step, plan.model))))
     if corpus is not None:
         _check_same_corpus(gang, corpus)
-    trainer = _prepare(settings, gang, corpus)
-    if done:
-        for stage in trainer.stages:
-            stage.read(folder, done)
-        print(f"resumed after step {done}", flush=True)
+    trainer = _prepare(settings, gang, corpus, folder, done)
     cause = _loop(trainer, done, StopVote(gang, stop), folder, report)
     trainer.meter.report_to(report, at_once=True)
     gang.barrier()  # nobody leaves while another may still need the store
@@ -118,11 +114,18 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, folder: CheckpointFolder,
     return Cause.FINISHED
 
 
-def _prepare(settings: Settings, gang: Gang, corpus: Corpus | None) -> Trainer:
+def _prepare(
+    settings: Settings, gang: Gang, corpus: Corpus | None, folder: CheckpointFolder, done: int
+) -> Trainer:
     meter = BusyMeter(gang.device)
     stages = [TrainedStage.of(settings.plan, index, gang.device) for index in settings.rank_plan.stages]
     for stage in stages:
         meter.count_steps(stage.optimizer)
+        if done:
+            stage.read(folder, done)
+    if done:
+        print(f"resumed after step {done}", flush=True)
+    # After that: a weight rule begins with the weights that it finds.
     return Trainer(settings, gang, corpus, stages, executor(settings, gang, stages, meter), meter)
 
 

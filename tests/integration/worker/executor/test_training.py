@@ -87,6 +87,19 @@ def test_every_weight_rule_trains(gangs: Any, rule: str) -> None:
     assert losses[-1] < losses[0] < math.inf
 
 
+def test_two_versions_of_the_weights_go_on_from_a_checkpoint(gangs: Any) -> None:
+    changes = {"weight_rule": "double-buffered", "learning_rate": 0.01, "checkpoint_every": 10}
+    first = gangs.start(gangs.plan(2, steps=20, **changes), 2)
+    assert [worker.exit_code() for worker in first] == [0, 0], first[0].log.read_text()
+
+    resumed = gangs.start(gangs.plan(2, steps=21, resume_step=20, **changes), 2)
+
+    assert [worker.exit_code() for worker in resumed] == [0, 0], resumed[0].log.read_text()
+    losses = first[-1].losses
+    assert losses[1] - losses[20] > 1.0
+    assert resumed[-1].losses[21] == pytest.approx(losses[20], abs=0.5), "not with the weights of the start"
+
+
 def test_a_hint_trains_a_codec_as_a_strict_order_does(gangs: Any) -> None:
     codec = WorkerCodec(rank=8, boundaries=[0])
     losses = []
