@@ -15,7 +15,9 @@ from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.ir import Plan
 from tests.integration.worker.conftest import Gangs, Zygote
 from tests.plans import together
-from tests.wire_plans import wire_plan
+from tests.unit.worker.executor import virtual_time
+from tests.unit.worker.executor.virtual_time import hints, jitter
+from tests.wire_plans import rank_plans, wire_plan
 
 pytestmark = [pytest.mark.perf, pytest.mark.xdist_group("stage-workers")]
 
@@ -103,3 +105,28 @@ def test_readiness_first_under_jitter(gangs: Gangs, latency_s: float, least: flo
             f"{times_faster(found, 'fixed 1F1B', name):5.2f} × faster than the fixed order"
         )
     assert times_faster(found, "fixed 1F1B", "hint, W as filler, cap + 2P") >= least
+
+
+def test_readiness_first_in_virtual_time() -> None:
+    """8 ranks, 32 micro-batches, F = I = W = 1 with σ 0.5: the executor's decisions without what a machine adds."""
+    ranks, micro_batches, seeds = 8, 32, 20
+    plan = together(layouts.line(ranks), orders.one_f_one_b(ranks, micro_batches))
+    split = together(layouts.line(ranks), split_orders.zb_h1(ranks, micro_batches))
+    fixed = rank_plans(plan)
+    print(f"\n8 ranks × 32 micro-batches, σ 0.5, {seeds} seeds: times faster than fixed 1F1B, mean (least)")
+    for latency in (0.0, 1.0, 4.0):
+        kept = [
+            virtual_time.run(fixed, jitter(seed), lambda _, latency=latency: latency)[0]
+            for seed in range(seeds)
+        ]
+        for name, hinted in (("whole", plan), ("W as filler", split)):
+            for more in (0, 2 * ranks):
+                plans = hints(hinted, more)
+                ratios = [
+                    kept[seed] / virtual_time.run(plans, jitter(seed), lambda _, latency=latency: latency)[0]
+                    for seed in range(seeds)
+                ]
+                print(
+                    f"  latency {latency:g} F, {name:11}, cap + {more:2}  "
+                    f"{statistics.mean(ratios):5.2f} ({min(ratios):4.2f})"
+                )

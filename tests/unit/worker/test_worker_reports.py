@@ -81,6 +81,30 @@ def test_the_busy_fraction_is_computing_over_time_passed(
     }  # fmt: skip
 
 
+def test_a_step_of_an_optimizer_counts_as_computing_whoever_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("agents.worker.busy.time.time", lambda: now_s)
+    monkeypatch.setattr("agents.worker.busy.time.perf_counter", lambda: now_s)
+
+    class Slow(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:
+            nonlocal now_s
+            now_s += 2.0
+
+    path = tmp_path / "report.jsonl"
+    meter, report = BusyMeter(torch.device("cpu")), Report(str(path))
+    optimizer = Slow([torch.nn.Parameter(torch.ones(1))])
+    meter.count_steps(optimizer)
+    for _ in range(2):
+        optimizer.step()
+        now_s += 3.0
+    meter.report_to(report)
+
+    assert json.loads(path.read_text())["busy_fraction"] == 0.4
+
+
 def test_flops_are_counted_as_the_planner_counts_them() -> None:
     model = WorkerModel(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, ffn=12, vocab=256, seq_len=10)
     layers = torch.nn.Sequential(*(Block(model, "none") for _ in range(LAYERS)))

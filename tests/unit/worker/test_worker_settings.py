@@ -54,6 +54,11 @@ def test_place_and_plan_are_read_whole() -> None:
         (environment({"layers_per_stage": [3, 2]}), "layers_per_stage is [3, 2]"),
         (environment({"layers_per_stage": [4, 0]}), "layers_per_stage is [4, 0]"),
         (environment({"window": [1, 2]}), "window is [1, 2]"),
+        (environment({"window": [2]}), "window 1 entries, but the pipeline has 2 stages"),
+        (environment({"order": {"stage_ranks": [0, 1], "actions": ["0F0"]}}), "order.actions: 0F0 on rank 1"),
+        (environment({"order": {"stage_ranks": [0, 1], "actions": ["1X0"]}}), "BACE_PLAN: order.actions.0"),
+        (environment({"binding": "loose"}), "BACE_PLAN: binding"),
+        (environment({"weight_rule": "none"}), "BACE_PLAN: weight_rule"),
         (environment({"model": {**MODEL, "vocab": 100}}), "model.vocab is 100"),
         (environment({"model": {**MODEL, "kv_heads": 3}}), "model.heads is 4"),
         (environment({"model": {**MODEL, "head_dim": 7}}), "model.head_dim is 7"),
@@ -70,6 +75,14 @@ def test_what_is_impossible_is_named(environ: dict[str, str], told: str) -> None
 
     assert caught.value.cause is Cause.INVALID_PLAN
     assert told in caught.value.detail
+
+
+def test_a_plan_says_what_its_rank_computes() -> None:
+    plan = read_settings(environment()).rank_plan
+
+    assert (plan.rank, plan.has_first, plan.has_last, plan.for_torch) == (1, False, True, True)
+    assert " ".join(map(str, plan.actions)) == "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+    assert not read_settings(environment({"binding": "hint"})).rank_plan.for_torch
 
 
 def test_every_cause_has_an_exit_code_and_only_good_ends_are_zero() -> None:

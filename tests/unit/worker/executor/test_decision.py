@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -20,33 +18,12 @@ from scheduler.pipeline.plan.layouts import Layout
 from scheduler.pipeline.plan.passes import plan_of
 from scheduler.pipeline.plan.timing import timeline
 from tests.plans import every_hop
-from tests.unit.worker.executor.virtual_time import StuckError, run
+from tests.unit.worker.executor.virtual_time import StuckError, hints, jitter, run
 from tests.wire_plans import rank_plans
-
-SIGMA = 0.5
 
 
 def made(layout: Layout, order: Order, latency_s: float = 1.0) -> Plan:
     return every_hop(layout, order, latency_s)
-
-
-def hints(plan: Plan, more: int) -> list[RankPlan]:
-    """Every rank's plan as a hint, with `more` micro-batches in flight than the order has."""
-    return [
-        replace(each, binding="hint", caps=tuple(cap + more for cap in each.caps))
-        for each in rank_plans(plan, messages=False, binding="hint")
-    ]
-
-
-def jitter(seed: int) -> Callable[[Action], float]:
-    """Log-normal durations of mean 1, a whole backward the sum of its parts: every order has the same work to do."""
-
-    def seconds(action: Action) -> float:
-        if action.op == "B":
-            return sum(seconds(action._replace(op=part)) for part in "IW")
-        return math.exp(random.Random(f"{seed}/{action}").normalvariate(-SIGMA * SIGMA / 2, SIGMA))
-
-    return seconds
 
 
 def generated(pipeline: Pipeline, micro_batches: int) -> Plan:

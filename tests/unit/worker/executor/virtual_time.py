@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agents.worker.executor.decision import decision
 from agents.worker.executor.rank_plan import Action, RankPlan
+from scheduler.pipeline.plan.ir import Plan
+from tests.wire_plans import rank_plans
+
+SIGMA = 0.5
+"""Of the logarithm of a duration."""
 
 
 class StuckError(AssertionError):
@@ -58,3 +66,22 @@ def run(
     if not all(each.finished for each in decisions):
         raise StuckError([str(trace[-1:]) for trace in computed])
     return now_s, computed
+
+
+def hints(plan: Plan, more: int) -> list[RankPlan]:
+    """Every rank's plan as a hint, with `more` micro-batches in flight than the order has."""
+    return [
+        replace(each, binding="hint", caps=tuple(cap + more for cap in each.caps))
+        for each in rank_plans(plan, messages=False, binding="hint")
+    ]
+
+
+def jitter(seed: int) -> Callable[[Action], float]:
+    """Log-normal durations of mean 1, a whole backward the sum of its parts: every order has the same work to do."""
+
+    def seconds(action: Action) -> float:
+        if action.op == "B":
+            return sum(seconds(action._replace(op=part)) for part in "IW")
+        return math.exp(random.Random(f"{seed}/{action}").normalvariate(-SIGMA * SIGMA / 2, SIGMA))
+
+    return seconds
