@@ -15,7 +15,7 @@ from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
 from scheduler.pipeline.choice import Choice, choose_window
-from scheduler.pipeline.plan.auto import SplitChain, fastest_window, lagged_makespan_s
+from scheduler.pipeline.plan.auto import SplitChain, fastest_window, lagged_timeline
 from scheduler.pipeline.plan.stage_costs import split_chain
 from scheduler.pipeline.schedules import fits
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
@@ -105,20 +105,22 @@ def _evaluate_auto(
     split = split_chain(work, under, chain)
     best = fastest_window(split, work.micro_batches)
     placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
-    timeline = replace(best.whole.timeline, makespan_s=best.makespan_s)
+    if not best.lag:
+        return _outcome(work, placement, profiles_of(work, under), split.limits, best.whole.timeline)
+    timeline = lagged_timeline(split, best.window, best.lag, work.micro_batches)
     found = _outcome(work, placement, profiles_of(work, under), split.limits, timeline)
-    return replace(found, whole=best.whole) if best.lag else found
+    return replace(found, whole=best.whole)
 
 
 @lru_cache(maxsize=4096)
 def _as_planned(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
     profiles, limits = _stages(work, gpus, placement.segments)
     chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
-    timeline = simulate(chain, placement.window, work.micro_batches)
     if placement.lag:
         split = split_chain(work, _under(gpus, placement.segments), chain)
-        makespan_s = lagged_makespan_s(split, placement.window, placement.lag, work.micro_batches)
-        timeline = replace(timeline, makespan_s=makespan_s)
+        timeline = lagged_timeline(split, placement.window, placement.lag, work.micro_batches)
+    else:
+        timeline = simulate(chain, placement.window, work.micro_batches)
     return _outcome(work, placement, profiles, limits, timeline)
 
 

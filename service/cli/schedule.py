@@ -113,7 +113,7 @@ def _row(each: Document, made: Document, asked_s: float | None) -> list[object]:
     return [
         Text(name, style="bold" if is_asked else ""),
         format_duration(each["iteration_s"]),
-        "–" if asked_s is None else f"{100 * (each['iteration_s'] / asked_s - 1):+.1f} %",
+        "–" if asked_s is None else f"{100 * (each['iteration_s'] / asked_s - 1):+z.1f} %",
         f"{each['bubble_fraction']:.1%}",
         f"{format_bytes(each['peak_bytes'][fullest])} of {format_bytes(made['ranks'][fullest]['memory_bytes'])}",
         "yes" if each["fits"] else Text(f"no: {_too_full(each, made)}", style="red"),

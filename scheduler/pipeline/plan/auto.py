@@ -26,7 +26,7 @@ from scheduler.pipeline.plan.orders import windowed
 from scheduler.pipeline.plan.passes import place
 from scheduler.pipeline.plan.split_orders import lagged
 from scheduler.pipeline.schedules import Window, fits, slack_window, strict_window
-from scheduler.pipeline.timeline import Chain
+from scheduler.pipeline.timeline import Chain, Timeline
 
 Lag = tuple[int, ...]
 """For each stage how many micro-batches W runs behind I; empty where backwards are whole."""
@@ -40,17 +40,23 @@ class SplitChain:
     """A chain whose backwards may be split, and its memory.
 
     `weight_gradient_s` is the part of `chain.backward_s` that is W: 0 where it cannot be split off. `limits[s]` is how
-    many micro-batches stage s can hold; it holds one from the start of F to the end of B or W.
+    many micro-batches stage s can hold; it holds one from the start of F to the end of B or W. A split backward takes
+    `splitting_s` longer than a whole one: it is counted with I, and empty where it is nothing.
     """
 
     chain: Chain
     weight_gradient_s: tuple[float, ...]
     limits: tuple[int, ...]
+    splitting_s: tuple[float, ...] = ()
 
     @property
     def input_gradient_s(self) -> tuple[float, ...]:
-        """The part of the backwards for which the stage before waits."""
-        return tuple(b - w for b, w in zip(self.chain.backward_s, self.weight_gradient_s, strict=True))
+        """The part of split backwards for which the stage before waits."""
+        more_s = self.splitting_s or (0.0,) * self.chain.stages
+        return tuple(
+            b - w + more
+            for b, w, more in zip(self.chain.backward_s, self.weight_gradient_s, more_s, strict=True)
+        )
 
     def longest_lag(self, window: Sequence[int]) -> Lag:
         """W as far behind as in ZB-H1, where the memory holds it: then no stage's W keeps another's I waiting."""
@@ -116,10 +122,22 @@ def fastest_window(split: SplitChain, micro_batches: int) -> Fastest:
     return best
 
 
+def lagged_timeline(
+    split: SplitChain, window: Sequence[int], lag: Sequence[int], micro_batches: int
+) -> Timeline:
+    """One iteration with this window and lag: the same as that of the plan of `lagged`."""
+    turns_s = zip(split.chain.forward_s, split.input_gradient_s, split.weight_gradient_s, strict=True)
+    return Timeline(
+        lagged_makespan_s(split, window, lag, micro_batches),
+        tuple(micro_batches * sum(turn_s) for turn_s in turns_s),
+        tuple(min(cap + behind, micro_batches) for cap, behind in zip(window, lag, strict=True)),
+    )
+
+
 def lagged_makespan_s(
     split: SplitChain, window: Sequence[int], lag: Sequence[int], micro_batches: int
 ) -> float:
-    """How long an iteration takes with this window and lag, compiled: the same as the timeline of `lagged`."""
+    """How long it takes, compiled."""
     caps = np.minimum(np.array(window, dtype=np.int64), micro_batches)
     lags = np.array(lag, dtype=np.int64)
     return float(compiled(run_lagged)(*_arrays(split), caps, lags, micro_batches))
@@ -161,8 +179,9 @@ def split_bound_s(split: SplitChain, micro_batches: int) -> float:
     ):
         busiest_s = max(busiest_s, fill_s + micro_batches * (forward_s + backward_s))
         fill_s += forward_s + delay_s
-    way_s = sum(chain.forward_s) + sum(split.input_gradient_s) + 2 * sum(chain.delay_s)
-    longest_s = max(*chain.forward_s, *split.input_gradient_s, *chain.transfer_s)
+    input_s = [b - w for b, w in zip(chain.backward_s, split.weight_gradient_s, strict=True)]
+    way_s = sum(chain.forward_s) + sum(input_s) + 2 * sum(chain.delay_s)
+    longest_s = max(*chain.forward_s, *input_s, *chain.transfer_s)
     return max(busiest_s, way_s + split.weight_gradient_s[0] + (micro_batches - 1) * longest_s)
 
 

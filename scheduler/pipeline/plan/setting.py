@@ -74,15 +74,15 @@ class Setting:
         """Whether a backward of this job can be cut in two."""
         return self.spec.training.recompute is not Recompute.FULL
 
-    def pipeline(self, layout: Layout) -> Pipeline:
-        """The model cut into the stages of a layout.
+    def pipeline(self, layout: Layout, *, split: bool = False) -> Pipeline:
+        """The model cut into the stages of a layout; with `split` for orders that split backwards.
 
         Raises InvalidValueError where its layers do not divide into them, or a link is missing between regions.
         """
         gpus, costs = self.gpus, list[StageCost]()
         for chain in layout.chains:
             self._require_equal_stages(len(chain))
-            costs += stage_costs(Workload.of(self.spec), tuple(gpus[rank] for rank in chain))
+            costs += stage_costs(Workload.of(self.spec), tuple(gpus[rank] for rank in chain), split=split)
         workers = [Worker(*each) for each in zip(self.regions, self.memory_bytes, strict=True)]
         links = [*self._links(), *(self._closing_links() if self._returns(layout) else ())]
         shape = (round(message_bytes_of(Workload.of(self.spec))),)

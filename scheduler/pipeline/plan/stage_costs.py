@@ -19,11 +19,16 @@ from scheduler.pipeline.plan.ir import StageCost
 from scheduler.pipeline.timeline import Chain
 from scheduler.profile import Workload, in_flight_limit, profiles_of, split_layers
 
+SPLITTING = 0.06
+"""How much longer I and W take than one backward of both, as a part of it: torch walks the graph twice. Measured on
+the built-in worker's layers by tests/perf/test_split_backward.py; on stages of a few milliseconds it is more."""
+
 
 @lru_cache(maxsize=4096)
-def stage_costs(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageCost, ...]:
+def stage_costs(work: Workload, gpus: tuple[GpuType, ...], *, split: bool = False) -> tuple[StageCost, ...]:
     """The stages in pipeline order; `gpus[i]` is the GPU type under stage i. A micro-batch holds as much until the end
-    of W as until that of I. Raises InvalidValueError as `profile.stage_profiles` does."""
+    of W as until that of I. With `split` I has what splitting takes. Raises InvalidValueError as
+    `profile.stage_profiles` does."""
     profiles = profiles_of(work, gpus)
     costs = []
     for profile, share in zip(profiles, _weight_shares(work, len(gpus)), strict=True):
@@ -31,7 +36,7 @@ def stage_costs(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageCost, .
         costs.append(
             StageCost(
                 profile.forward_s,
-                profile.backward_s - weight_s,
+                profile.backward_s - weight_s + (SPLITTING * profile.backward_s if split else 0.0),
                 weight_s,
                 weight_bytes=profile.weight_bytes,
                 inflight_bytes=profile.inflight_bytes,
@@ -46,7 +51,12 @@ def split_chain(work: Workload, gpus: tuple[GpuType, ...], chain: Chain) -> Spli
     limits = (
         in_flight_limit(profile, gpu) for profile, gpu in zip(profiles_of(work, gpus), gpus, strict=True)
     )
-    return SplitChain(chain, tuple(cost.weight_gradient_s for cost in stage_costs(work, gpus)), tuple(limits))
+    return SplitChain(
+        chain,
+        tuple(cost.weight_gradient_s for cost in stage_costs(work, gpus)),
+        tuple(limits),
+        tuple(SPLITTING * backward_s for backward_s in chain.backward_s),
+    )
 
 
 def _weight_shares(work: Workload, stages: int) -> Sequence[float]:

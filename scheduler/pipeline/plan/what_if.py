@@ -154,16 +154,23 @@ def order_of(setting: Setting, schedule: str) -> tuple[Pipeline, Order]:
         _require_split(setting)
     if schedule in _LAID_OUT:
         laid_out = _LAID_OUT[schedule]
-        return setting.pipeline(laid_out.layout(setting.ranks)), laid_out.order(setting.ranks, m)
-    pipeline = setting.pipeline(line(setting.ranks))
+        pipeline = setting.pipeline(laid_out.layout(setting.ranks), split=schedule in _SPLIT)
+        return pipeline, laid_out.order(setting.ranks, m)
     if schedule in _WINDOWS:
         choice = choose_window(_WINDOWS[schedule], setting.split.chain, m, setting.split.limits)
-        return pipeline, orders.windowed(choice.window, m)
-    if schedule == "zb-h1":
-        return pipeline, split_orders.zb_h1(setting.ranks, m)
-    if schedule == "auto":
-        return pipeline, fastest(setting.split, m).order(setting.split, m)
-    return pipeline, _generated(setting)
+        order = orders.windowed(choice.window, m)
+    elif schedule == "zb-h1":
+        order = split_orders.zb_h1(setting.ranks, m)
+    elif schedule == "auto":
+        order = fastest(setting.split, m).order(setting.split, m)
+    else:
+        order = _generated(setting)
+    return _on_a_line(setting, order)
+
+
+def _on_a_line(setting: Setting, order: Order) -> tuple[Pipeline, Order]:
+    splits = any(action.op is Op.WEIGHT_GRADIENT for action in order[0])
+    return setting.pipeline(line(setting.ranks), split=splits), order
 
 
 def _generated(setting: Setting) -> Order:
@@ -229,10 +236,8 @@ class _Table:
     def _of_fastest(self, found: Fastest) -> Figures:
         if found.rule is None:
             return self._of_window(found.schedule, found.window, found.lag, found.makespan_s)
-        pipeline = self._setting.pipeline(line(self._setting.ranks))
-        return self._of_order(
-            found.schedule, pipeline, found.order(self._setting.split, self._setting.micro_batches)
-        )
+        order = found.order(self._setting.split, self._setting.micro_batches)
+        return self._of_order(found.schedule, *_on_a_line(self._setting, order))
 
     def _of_window(self, comes_to: str, window: Window, lag: Lag, makespan_s: float) -> Figures:
         """By the formulas of windows: of any size."""
@@ -248,7 +253,10 @@ class _Table:
             for cut in setting.placement.cuts
             for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src))
         )
-        busy_s = [m * profile.pace_s for profile in profiles]
+        splitting_s = setting.split.splitting_s if lag else (0.0,) * len(window)
+        busy_s = [
+            m * (profile.pace_s + more_s) for profile, more_s in zip(profiles, splitting_s, strict=True)
+        ]
         return self._made(comes_to, makespan_s + setting.end_s(line(setting.ranks)), busy_s, peaks, links)
 
     def _of_order(self, comes_to: str, pipeline: Pipeline, order: Order) -> Figures:

@@ -21,7 +21,7 @@ from scheduler.pipeline.plan.auto import (
 )
 from scheduler.pipeline.plan.memory import peaks_in_flight
 from scheduler.pipeline.plan.passes import plan_of
-from scheduler.pipeline.plan.stage_costs import stage_costs
+from scheduler.pipeline.plan.stage_costs import SPLITTING, stage_costs
 from scheduler.pipeline.plan.study import MEMORIES, Outcome, draw
 from scheduler.pipeline.plan.timing import timeline
 from scheduler.placement import Cut, Segment
@@ -153,6 +153,19 @@ def test_the_reason_tells_what_splitting_brings(make_spec):
     )
     assert 20 < float(memory) < 0.95 * 80
     assert schedule_sentence(evaluate(auto_spec(make_spec, False), CLUSTER, SEGMENTS, CUTS)) is None
+
+
+def test_a_split_backward_costs_something_and_many_micro_batches_are_not_worth_it(make_spec):
+    work = Workload.of(make_spec("llama-2-7b"))
+    for whole, split in zip(
+        stage_costs(work, (A100,) * 4), stage_costs(work, (A100,) * 4, split=True), strict=True
+    ):
+        assert split.backward_s == pytest.approx((1 + SPLITTING) * whole.backward_s)
+        assert split.weight_gradient_s == whole.weight_gradient_s
+    few = auto_spec(make_spec, True)
+    many = replace(few, training=replace(few.training, micro_batches=1000))
+    assert evaluate(few, CLUSTER, SEGMENTS, CUTS).placement.lag
+    assert not evaluate(many, CLUSTER, SEGMENTS, CUTS).placement.lag
 
 
 def test_as_planned_agrees_on_a_placement_with_a_lag(make_spec):
