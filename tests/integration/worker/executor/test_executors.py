@@ -95,16 +95,16 @@ def test_a_window_runs_on_our_executor_as_well(execute: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "choice",
+    ("name", "choice"),
     [
-        RuleChoice("current"),
-        RuleChoice("predicted"),
-        RuleChoice("stashed"),
-        RuleChoice("double-buffered", 4, 1.0),
+        ("1f1b", RuleChoice("current")),
+        ("1f1b", RuleChoice("predicted")),
+        ("1f1b", RuleChoice("stashed")),
+        ("zb-h1", RuleChoice("stashed")),
+        ("zb-h1", RuleChoice("double-buffered", 4, 1.0)),
     ],
-    ids=lambda choice: choice.name,
+    ids=lambda each: each if isinstance(each, str) else each.name,
 )
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
 def test_a_weight_rule_learns_in_processes_what_it_learns_in_one(
     execute: Any, name: str, choice: RuleChoice
 ) -> None:

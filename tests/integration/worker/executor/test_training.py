@@ -149,7 +149,7 @@ def test_a_weight_rule_that_does_not_suit_the_window_is_named(gangs: Any) -> Non
     assert worker.exit_code() == 2
     assert worker.end["cause"] == "invalid-plan"
     assert (
-        "weight_rule double-buffered: rule.every is 1 with 3 micro-batches in flight" in worker.end["detail"]
+        "weight_rule double-buffered: update_every is 1 with 3 micro-batches in flight" in worker.end["detail"]
     )
 
 

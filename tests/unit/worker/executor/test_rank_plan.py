@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from agents.protocol import WorkerOrder, WorkerPlan
 from agents.worker.executor.rank_plan import PlanError, rank_plan
 from scheduler.pipeline.plan import layouts, orders, split_orders
+from scheduler.pipeline.plan.generate import hanayo
 from tests.plans import together
-from tests.wire_plans import wire_plan
+from tests.wire_plans import rank_plans, wire_plan
 
 ONE_F_ONE_B = together(layouts.line(3), orders.one_f_one_b(3, 3))
 ZB_V = together(layouts.vee(2), split_orders.zb_v(2, 4))
@@ -24,6 +25,28 @@ def with_actions(plan: WorkerPlan, change: dict[str, str | None], **changes: Any
     cells += [added for at, added in change.items() if at == "" and added]
     order = WorkerOrder(stage_ranks=plan.order.stage_ranks, actions=[cell for cell in cells if cell])
     return plan.model_copy(update={"order": order, **changes})
+
+
+PUBLISHED = {
+    "gpipe": (layouts.line(4), orders.gpipe(4, 8)),
+    "slack": (layouts.line(4), orders.windowed((7, 6, 2, 1), 8)),
+    "zb-h1": (layouts.line(4), split_orders.zb_h1(4, 8)),
+    "interleaved": (layouts.loop(4, 2), orders.interleaved(4, 2, 8)),
+    "looped-bfs": (layouts.loop(4, 2), orders.looped_breadth_first(4, 2, 8)),
+    "zb-v": (layouts.vee(4), split_orders.zb_v(4, 8)),
+    "dual-pipe-v": (layouts.vee(4), split_orders.dual_pipe_v(4, 8)),
+    "v-half": (layouts.vee(4), split_orders.v_half(4, 8)),
+    "hanayo": (layouts.wave(4, 2), hanayo(4, 2, 8)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_order_of_one_chain_is_read_as_it_is(name: str) -> None:
+    plan = together(*PUBLISHED[name])
+
+    for rank, read in enumerate(rank_plans(plan)):
+        assert list(map(str, read.actions)) == list(map(str, plan.actions[rank]))
+        assert read.caps == plan.caps
 
 
 def test_a_window_is_an_order_without_messages() -> None:
