@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agents.protocol import WorkerModel, WorkerOrder, WorkerPlan
-from agents.worker.executor.rank_plan import RankPlan, rank_plan
+from agents.worker.executor.from_wire import rank_plan
+from agents.worker.executor.rank_plan import RankPlan
 from scheduler.pipeline.plan.communication import computations
 from scheduler.pipeline.plan.ir import Plan
 

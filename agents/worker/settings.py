@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from agents.protocol import WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
-from agents.worker.executor.rank_plan import PlanError, RankPlan, rank_plan
+from agents.worker.executor.from_wire import PlanError, rank_plan
+from agents.worker.executor.rank_plan import RankPlan
 
 BYTE_VALUES = 256
 

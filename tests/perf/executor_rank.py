@@ -25,9 +25,10 @@ from agents.worker.busy import BusyMeter
 from agents.worker.codec.stage import message_example
 from agents.worker.data import load_corpus
 from agents.worker.executor.assembly import on_ours, on_torch
+from agents.worker.executor.from_wire import rank_plan
 from agents.worker.executor.messages import Messages, Tensors
 from agents.worker.executor.pipeline import PipelineExecutor
-from agents.worker.executor.rank_plan import Action, Op, rank_plan
+from agents.worker.executor.rank_plan import Action, Op
 from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.executor.stage_work import StageWork
 from agents.worker.gang import Gang, join

@@ -14,7 +14,7 @@ from torch.distributed.pipelining.schedules import _add_send_recv, _PipelineSche
 
 from agents.protocol import WorkerOrder
 from agents.worker.busy import BusyMeter
-from agents.worker.executor.rank_plan import rank_plan
+from agents.worker.executor.from_wire import rank_plan
 from agents.worker.schedule import (
     PlannedRuntime,
     TorchExecutor,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from agents.protocol import WorkerOrder, WorkerPlan
-from agents.worker.executor.rank_plan import PlanError, rank_plan
+from agents.worker.executor.from_wire import PlanError, rank_plan
 from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.generate import hanayo
 from tests.plans import together
