@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 
 class Subscription(AsyncIterator[None]):
@@ -27,7 +27,10 @@ class LocalBus:
     """Wakes the subscriptions of this process. A subscription that nobody holds any more is forgotten."""
 
     def __init__(self) -> None:
-        self._subscriptions: defaultdict[str, WeakSet[Subscription]] = defaultdict(WeakSet)
+        # A mapping for its order: who came first is woken first, in every process.
+        self._subscriptions: defaultdict[str, WeakKeyDictionary[Subscription, None]] = defaultdict(
+            WeakKeyDictionary
+        )
 
     async def start(self) -> None:
         """Nothing to begin."""
@@ -37,7 +40,7 @@ class LocalBus:
 
     def subscribe(self, topic: str) -> Subscription:
         subscription = Subscription()
-        self._subscriptions[topic].add(subscription)
+        self._subscriptions[topic][subscription] = None
         return subscription
 
     async def wait(self, topic: str, timeout_s: float) -> bool:
