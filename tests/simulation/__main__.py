@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.simulation import corpus
 from tests.simulation.run import Outcome, Plan, run
@@ -18,27 +21,44 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs what it is told."""
     options = _parser().parse_args(arguments)
     first, count = options.seeds
-    outcomes = []
+    lines = _lines_of(options.out, options.seconds, options.agents)
     for seed in range(first, first + count):
+        if seed in lines:
+            continue
         outcome = run(Plan(seed, options.seconds, options.agents), keep_lines=options.trace is not None)
-        print(json.dumps(outcome.document()), flush=True)
-        outcomes.append(outcome)
+        lines[seed] = outcome.document()
+        print(json.dumps(lines[seed]), flush=True)
+        if options.out is not None:
+            with open(options.out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(lines[seed]) + "\n")
         if options.trace is not None:
             with open(options.trace, "w", encoding="utf-8") as file:
                 file.writelines(outcome.lines or ())
         if outcome.violations and options.minimise:
             _tell(outcome)
-    violations = sum(len(outcome.violations) for outcome in outcomes)
-    summary = {
-        "seeds": count,
-        "simulated_s": round(sum(outcome.simulated_s for outcome in outcomes), 1),
-        "wall_s": round(sum(outcome.wall_s for outcome in outcomes), 1),
-        "cpu_s": round(sum(outcome.cpu_s for outcome in outcomes), 1),
-        "violations": violations,
-        "sometimes_missed": missed(outcome.reached for outcome in outcomes),
-    }
+    summary = _sum([line for seed, line in lines.items() if first <= seed < first + count])
     print(json.dumps(summary), flush=True)
-    return 1 if violations else 0
+    return 1 if summary["violations"] else 0
+
+
+def _lines_of(path: str | None, seconds: float, agents: int) -> dict[int, dict[str, Any]]:
+    """By seed, what has been run already of the same size."""
+    if path is None or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return {line["seed"]: line for line in lines if (line["seconds"], line["agents"]) == (seconds, agents)}
+
+
+def _sum(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One line for all."""
+    times = {name: round(sum(line[name] for line in lines), 1) for name in ("simulated_s", "wall_s", "cpu_s")}
+    return {
+        "seeds": len(lines),
+        **times,
+        "violations": sum(len(line["violations"]) for line in lines),
+        "sometimes_missed": missed(line["reached"] for line in lines),
+    }
 
 
 def _tell(outcome: Outcome) -> None:
@@ -62,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_seeds, default=(1, 1), metavar="FIRST:COUNT")
     parser.add_argument("--seconds", type=float, default=300.0, help="simulated, before all faults heal")
     parser.add_argument("--agents", type=int, default=20)
+    parser.add_argument(
+        "--out", metavar="FILE", help="append the lines there; seeds that it has are left out"
+    )
     parser.add_argument("--trace", metavar="FILE", help="write the history of the last seed there")
     parser.add_argument(
         "--no-minimise", dest="minimise", action="store_false", help="leave a broken plan as it is"

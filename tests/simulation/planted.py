@@ -11,10 +11,11 @@ from unittest.mock import patch
 from sqlalchemy.orm import Session
 
 from agents.journal import Journal
-from service import lifecycle, progress
+from service import lifecycle, progress, snapshots
 from service.control.liveness import Liveness
 from service.db import leader_queries
-from service.db.repositories import access, allocations
+from service.db.records import EventRecord
+from service.db.repositories import access, allocations, audit, events
 from service.services import Services
 from tests.simulation.host import HostLauncher
 
@@ -84,6 +85,32 @@ def apply_half_a_gang() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def start_beyond_a_quota() -> Iterator[None]:
+    """Who plans does not know of quotas."""
+    with patch.object(snapshots, "quotas_of", lambda session, now_s: {}):
+        yield
+
+
+@contextlib.contextmanager
+def leave_out_a_row_of_the_audit_log() -> Iterator[None]:
+    """A change is stored without who made it."""
+    with patch.object(audit, "add", lambda session, entries: None):
+        yield
+
+
+@contextlib.contextmanager
+def lose_an_event_of_a_stream() -> Iterator[None]:
+    """A reader does not find every event after the last one that it saw."""
+    real = events.after
+
+    def some(*arguments: Any, **more: Any) -> list[EventRecord]:
+        return [event for event in real(*arguments, **more) if event.seq % 20]
+
+    with patch.object(events, "after", some):
+        yield
+
+
 Plant = Callable[[], contextlib.AbstractContextManager[None]]
 PLANTED: Mapping[str, Plant] = {
     "skip the epoch check": skip_the_epoch_check,
@@ -92,4 +119,7 @@ PLANTED: Mapping[str, Plant] = {
     "lose the idempotency record": lose_the_idempotency_record,
     "apply half a gang": apply_half_a_gang,
     "start again after a restart": start_again_after_a_restart,
+    "start beyond a quota": start_beyond_a_quota,
+    "leave out a row of the audit log": leave_out_a_row_of_the_audit_log,
+    "lose an event of a stream": lose_an_event_of_a_stream,
 }

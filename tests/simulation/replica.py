@@ -201,10 +201,17 @@ class Replica:
         if not self.is_alive:
             raise httpx.ConnectError(f"{self.name} is down", request=request)
         stream = Stream()
-        serving = asgi.follow(self._app, request, stream, self.gate.through)
-        self._keep(asyncio.get_running_loop().create_task(serving))
+        self._keep(asyncio.get_running_loop().create_task(self._follow(request, stream)))
         await stream.has_begun.wait()
         return stream
+
+    async def _follow(self, request: httpx.Request, stream: Stream) -> None:
+        db = self._db
+        try:
+            await asgi.follow(self._app, request, stream, self.gate.through)
+        except Exception as error:  # noqa: BLE001 - of a replica that is dead nothing is expected
+            if not db.is_dead:
+                self._trace.violation("no-defect", f"{request.method} {request.url.path}: {error!r}")
 
     async def _serve(self, request: httpx.Request) -> httpx.Response:
         await self.gate.through()

@@ -63,6 +63,8 @@ class Outcome:
         """The line that `make simulate` prints."""
         return {
             "seed": self.plan.seed,
+            "seconds": self.plan.seconds,
+            "agents": self.plan.agents,
             "policy": self.plan.policy,
             "trace_hash": self.trace_hash,
             "simulated_s": round(self.simulated_s, 1),
@@ -71,6 +73,7 @@ class Outcome:
             "events": self.events,
             "commits": self.commits,
             "faults": self.faults,
+            "reached": self.reached,
             "violations": [
                 f"{each.rule}: {each.detail} ({each.at_s:.1f} s)" for each in self.violations[:10]
             ],

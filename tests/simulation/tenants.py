@@ -1,7 +1,7 @@
 """What projects may hold and spend, counted from what every commit inserts: nothing is started beyond a quota.
 
-Money is bounded when a start is planned: what a gang is given may not depend on bills that were not written then. So
-what counts is what a project had spent some time before.
+Money is bounded when a start is planned or promised: bills that were not written then, and a quota that was lowered
+since, do not count. So what counts is what a project had spent some time before, and the loosest of its quotas since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Tenants:
     def __init__(self, driver: sqlite3.Connection, trace: Trace) -> None:
         self._driver = driver
         self._trace = trace
-        self._quota: dict[str, tuple[int | None, float | None]] = {}
+        self._gpus: dict[str, int | None] = {}
+        self._usd: defaultdict[str, deque[tuple[float, float | None]]] = defaultdict(deque)
+        """Project → since when it may spend how much in a month."""
         self._held: defaultdict[str, int] = defaultdict(int)
         self._spent: defaultdict[str, deque[tuple[float, float]]] = defaultdict(deque)
         """Project and month → when what it had spent became how much."""
@@ -32,10 +34,9 @@ class Tenants:
         """One change of a commit, in the order in which they were made."""
         match change.what:
             case "quota":
-                self._quota[change.name] = (
-                    None if change.old is None else int(change.old),
-                    None if change.new is None else float(change.new),
-                )
+                self._gpus[change.name] = None if change.old is None else int(change.old)
+                usd = None if change.new is None else float(change.new)
+                self._usd[change.name].append((self._trace.loop.time(), usd))
                 self._trace.sometimes("a quota was changed")
             case "spent":
                 known = self._spent[f"{change.name} {change.old}"]
@@ -44,12 +45,12 @@ class Tenants:
             case "held" if change.new is None:
                 self._held[str(change.old)] -= 1
             case "held":
-                self._given(change.new, change.name)
+                self._given(str(change.new), change.name)
 
     def _given(self, project: str, allocation_id: str) -> None:
         """A GPU more."""
         self._held[project] += 1
-        gpus, usd = self._quota.get(project, (None, None))
+        gpus, usd = self._gpus.get(project), self._loosest_usd(project)
         if gpus is not None:
             self._trace.sometimes("a project with a quota was given GPUs")
             if self._held[project] > gpus:
@@ -66,6 +67,16 @@ class Tenants:
                     "nothing is started beyond a quota of money",
                     f"{allocation_id}: {project} has spent {spent_usd:g} of {usd:g} USD",
                 )
+
+    def _loosest_usd(self, project: str) -> float | None:
+        """Of the quotas that may have been in force when this was planned; None: one of them was none."""
+        known, long_ago_s = self._usd[project], self._trace.loop.time() - MOST_PLANS_TAKE_S
+        while len(known) > 1 and known[1][0] <= long_ago_s:
+            known.popleft()
+        if not known or known[0][0] > long_ago_s:  # before it there was none
+            return None
+        bounds = [usd for _, usd in known if usd is not None]
+        return max(bounds) if len(bounds) == len(known) else None
 
     def _spent_usd(self, project: str) -> float:
         """This month, long enough ago to be known by whoever has planned."""

@@ -163,7 +163,7 @@ class World:
         self.thief = Thief(Caller("thief", "", self.network), owned, 15.0, self.dice.of("thief"))
         gpus = sum(len(host.gpus) for host in self.hosts)
         treasurer = Caller("treasurer", root.token, self.network)
-        self.treasurer = Treasurer(treasurer, PROJECTS, gpus, 45.0, self.dice.of("treasurer"))
+        self.treasurer = Treasurer(treasurer, PROJECTS, gpus, 25.0, self.dice.of("treasurer"))
         self.client_names = ["operator", "feed", "caretaker", "treasurer", *users]
         self.client_names += [watcher.name for watcher in self.watchers]
         every_s = max(6.0, 240.0 / len(self.hosts))
