@@ -187,6 +187,27 @@ def test_garbage_is_put_out_and_does_not_keep_the_prober_out(strangers: list[byt
         assert listener.end() is None
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    said=st.one_of(GARBAGE, st.builds(lambda nonce: f"{GREETING} {nonce}\n".encode(), st.text(max_size=600)))
+)
+def test_whatever_answers_at_that_port_a_prober_ends_with_an_error_of_its_own(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def speak() -> None:
+            connection, _ = other.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(4096)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        with pytest.raises(LinkProbeError):
+            probe(link_test("connect", other.getsockname()[1]), surroundings(), threading.Event())
+        thread.join(10)
+
+
 def test_a_listener_gives_up_after_too_many_strangers() -> None:
     with listening() as listener:
         for _ in range(MAX_STRANGERS):
