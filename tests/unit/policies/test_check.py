@@ -161,6 +161,9 @@ def test_a_window_that_memory_does_not_hold_is_refused():
     assert broken(placement, waiting) == set()
     greedy = replace(placement, window=(10, *placement.window[1:]))
     assert broken(greedy, waiting) == {Rule.MEMORY}
+    # Until the gradients of its weights are done, a micro-batch holds its activations.
+    assert broken(replace(placement, lag=(9 - placement.window[0], *(0,) * 7)), waiting) == set()
+    assert broken(replace(placement, lag=(10 - placement.window[0], *(0,) * 7)), waiting) == {Rule.MEMORY}
 
 
 @pytest.mark.parametrize("predicted_s", [0.0, -1.0, float("nan"), float("inf")])

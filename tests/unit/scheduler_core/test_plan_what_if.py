@@ -215,6 +215,27 @@ def test_memory_that_is_too_small_is_told_rank_by_rank(snapshot):
     assert max(found["auto"].figures.peak_bytes) <= 0.95 * 90e9
 
 
+def test_one_rank_that_is_too_full_is_enough_not_to_fit(snapshot):
+    cluster, gpu = snapshot.cluster, snapshot.cluster.gpu_types["A100-80G"]
+    small = replace(gpu, name="SMALL", memory_bytes=50e9)
+    pool = replace(cluster.pools["eu-west-3", "A100-80G"], gpu_type="SMALL")
+    world = replace(
+        snapshot,
+        cluster=replace(
+            cluster,
+            gpu_types={**cluster.gpu_types, "SMALL": small},
+            pools={**cluster.pools, pool.key: pool},
+        ),
+    )
+    spec = job(micro_batches=14)
+    made = asked(spec, world, "eu-west-2:1,eu-west-3/SMALL:1,eu-central-1:2")
+    figures = rows(made)["gpipe"].figures
+    too_full = [peak > most for peak, most in zip(figures.peak_bytes, made.setting.memory_bytes, strict=True)]
+    assert too_full == [False, True, False, False]
+    assert not figures.fits
+    assert rows(made)["auto"].figures.fits
+
+
 def test_a_named_chain_has_what_is_free_of_its_links(snapshot):
     stand = named(CHAIN, job(), snapshot)
     assert stand.placement.describe() == "eu-west-2:1>eu-west-3:1>eu-central-1:2"
