@@ -133,3 +133,20 @@ def test_unseen_an_update_in_place_gives_the_backward_new_weights_everywhere() -
     assert x.grad is not None
     assert fresh.grad is not None
     torch.testing.assert_close(x.grad, 4 * fresh.grad)
+
+
+def test_in_bf16_matrices_are_those_of_the_forward_whatever_the_rule() -> None:
+    """Autocast computes with a bf16 copy of each matrix, which the graph keeps: norms alone see an update."""
+    stage, x = NormAndLinear(), inputs()[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = stage(x)
+    with torch.no_grad(), unseen_by_autograd(list(stage.parameters())):
+        stage.linear.weight.mul_(2)
+    output.sum().backward()
+
+    fresh = inputs()[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        NormAndLinear()(fresh).sum().backward()
+    assert x.grad is not None
+    assert fresh.grad is not None
+    assert torch.equal(x.grad, fresh.grad)
