@@ -100,11 +100,6 @@ class JobView:
     energy_kwh: EnergyView
     cost_usd: CostView
 
-    @property
-    def last(self) -> AllocationView | None:
-        """The allocation of the current or last generation."""
-        return self.allocations[-1] if self.allocations else None
-
     def stopped_by(self, cause: str) -> int:
         """How many of its generations were stopped for that."""
         return sum(view.allocation.stop_cause == cause for view in self.allocations)

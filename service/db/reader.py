@@ -56,10 +56,9 @@ class Reader(Generic[R]):
         self, session: Session, statement: Select[Any], parameters: Mapping[str, Any] | None = None
     ) -> list[R]:
         """The rows of a statement of `select`, with values for its bound parameters if it has any."""
-        if parameters is None:
-            return [self._record(*row) for row in session.execute(statement)]
-        # A statement that was built before is run by the connection: the session would prepare it anew each time.
-        return [self._record(*row) for row in session.connection().execute(statement, parameters)]
+        # Run by the connection: the session would prepare it for rows of the ORM, each time anew.
+        found = session.connection().execute(statement, parameters or {})
+        return [self._record(*row) for row in found]
 
     def all(
         self,

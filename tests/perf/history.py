@@ -8,7 +8,10 @@ from typing import Any
 from sqlalchemy import Engine, insert
 from sqlalchemy.orm import Session
 
+from scheduler.job import Schedule
+from scheduler.placement import Placement, Segment
 from scheduler.spec.job import parse_job
+from service import placements
 from service.accounts import make_administrator
 from service.db.repositories import access
 from service.db.tables import AllocationRow, Base, EventRow, JobRow, LedgerRow, StepRow
@@ -20,10 +23,14 @@ STEPS_OF_NEW, STEPS_OF_OLD = 60, 3
 NEW = 2000
 """So many of the newest have their whole series; those before a few steps, for the sake of the test's own time."""
 ROWS_AT_ONCE = 20_000
-PLACEMENT = {
-    "segments": [{"region": "eu-north", "gpu_type": "cpu-slot", "stages": 3, "gpus_per_stage": 1}],
-    "cuts": [],
-}
+PLACEMENT = placements.to_document(
+    Placement(
+        (Segment("eu-north", "cpu-slot", stages=3, gpus_per_stage=1),),
+        (),
+        Schedule.ONE_F_ONE_B,
+        window=(3, 2, 1),
+    )
+)
 
 
 def fill(engine: Engine, jobs: int) -> None:

@@ -194,19 +194,20 @@ class Job(Answer):
 
     @classmethod
     def of(cls, view: JobView) -> Self:
-        last = view.last
+        allocations = [Allocation.of(allocation) for allocation in view.allocations]
+        last = allocations[-1] if allocations else None
         return cls.model_validate(
             flat(view.job)
             | flat(view)
             | {
-                "allocations": [Allocation.of(allocation) for allocation in view.allocations],
+                "allocations": allocations,
                 "promised": None if view.promised is None else Promised.of(view.promised),
                 "preemptions": view.preemptions,
                 "moves": view.moves,
                 "chain": last.chain if last else (),
-                "placement": last.allocation.placement if last else None,
-                "why": last.allocation.why if last else None,
-                "predicted_iteration_s": last.allocation.predicted_iteration_s if last else None,
+                "placement": last.placement if last else None,
+                "why": last.why if last else None,
+                "predicted_iteration_s": last.predicted_iteration_s if last else None,
             }
         )
 

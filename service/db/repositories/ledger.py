@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from service.db.tables import LedgerRow
 
 _AT_ONCE = 500  # ids in one statement
 _PAID = ("electricity", "rent", "egress")
+_SPENT_BY_JOBS = (
+    select(
+        LedgerRow.job_id,
+        LedgerRow.kind,
+        LedgerRow.region,
+        func.sum(LedgerRow.quantity),
+        func.sum(LedgerRow.amount_usd),
+        func.count() - func.count(LedgerRow.price),
+    )
+    .where(LedgerRow.job_id.in_(bindparam("jobs", expanding=True)))
+    .group_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
+    .order_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +42,7 @@ class Spent:
 
 def spent_by_jobs(session: Session, job_ids: Collection[str]) -> list[Spent]:
     """Sums by job, kind and region."""
-    rows = session.execute(
-        select(
-            LedgerRow.job_id,
-            LedgerRow.kind,
-            LedgerRow.region,
-            func.sum(LedgerRow.quantity),
-            func.sum(LedgerRow.amount_usd),
-            func.count() - func.count(LedgerRow.price),
-        )
-        .where(LedgerRow.job_id.in_(job_ids))
-        .group_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
-        .order_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
-    )
+    rows = session.connection().execute(_SPENT_BY_JOBS, {"jobs": sorted(job_ids)})
     return [Spent(*row) for row in rows]
 
 

@@ -71,7 +71,7 @@ def end_losses(session: Session, job_ids: Collection[str]) -> dict[str, tuple[fl
     return {
         job_id: (first, last)
         for part in parts(sorted(job_ids))
-        for job_id, first, last in session.execute(_END_LOSSES, {"jobs": part})
+        for job_id, first, last in session.connection().execute(_END_LOSSES, {"jobs": part})
     }
 
 
@@ -80,7 +80,9 @@ def recent_times(session: Session, job_ids: Collection[str]) -> dict[str, list[t
     first."""
     found: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
     for part in parts(sorted(job_ids)):
-        for job_id, step, generation, step_time_s in session.execute(_RECENT_TIMES, {"jobs": part}):
+        for job_id, step, generation, step_time_s in session.connection().execute(
+            _RECENT_TIMES, {"jobs": part}
+        ):
             found[job_id].append((step, generation, step_time_s))
     return found
 
