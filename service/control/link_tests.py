@@ -115,9 +115,10 @@ def look(session: Session, settings: Settings, interval_s: float, now_s: float) 
     )
     ended = {test.test_id for test, _, _ in ending}
     engaged = {region for test in running if test.test_id not in ended for region in (test.src, test.dst)}
-    candidates = _candidates(session, agents, settings, now_s) if agents else {}
+    due = _due(session, links.values(), critical, settings, now_s) if agents else []
+    candidates = _candidates(session, agents, settings, now_s) if due else {}
     asking = []
-    for link, kind in _due(session, links.values(), critical, settings, now_s) if agents else ():
+    for link, kind in due:
         if engaged.isdisjoint((link.src, link.dst)):
             pair = _pair(candidates.get(link.src, []), candidates.get(link.dst, []))
             if pair is not None:

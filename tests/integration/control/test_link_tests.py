@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agents.protocol import LINK_TESTS, LinkTest, LinkTestReport
 from service import links
@@ -15,6 +16,7 @@ from service.db.engine import make_engine
 from service.db.records import LinkRecord, LinkTestRecord
 from service.db.repositories import allocations, leader, link_tests
 from service.links import LinkView
+from service.settings import LinkMeasuring, Settings
 from tests.control_world import ADMIN, FakeAgent, World
 
 DAY_S = 86_400.0
@@ -409,6 +411,12 @@ async def test_metrics_tell_what_was_measured_and_count_each_measurement_once(si
     outcome = {"kind": "bandwidth", "outcome": "done"}
     assert registry.get_sample_value("bace_link_tests_total", outcome) == 1
     assert registry.get_sample_value("bace_link_test_bytes_total") == 42
+
+
+def test_a_budget_of_a_day_that_is_too_small_for_one_measurement_is_refused() -> None:
+    with pytest.raises(ValidationError, match="BACE_LINK_BYTES_PER_DAY: 1000000 is not valid"):
+        Settings(link_measuring=LinkMeasuring.BANDWIDTH, link_bytes_per_day=MB)
+    assert Settings(link_bytes_per_day=MB).link_bytes_per_day == MB, "it is not needed for latency"
 
 
 def test_a_token_is_not_shown_where_a_measurement_is_printed() -> None:
