@@ -233,3 +233,19 @@ def test_a_codec_is_what_its_owner_asks_for_and_is_told_to_no_job_without() -> N
 )
 def test_a_codec_that_will_not_do_is_named(changes: dict[str, Any], pointer: str, expected: str) -> None:
     assert expected in issues(job(**changes))[pointer]
+
+
+@pytest.mark.parametrize(
+    ("changes", "splits"),
+    [
+        ({}, True),
+        ({"run": {"command": ["python", "train.py"]}}, False),
+        ({"training": {"steps": 1, "schedule": "auto", "micro_batches": 1024}}, True),
+        ({"training": {"steps": 1, "schedule": "auto", "micro_batches": 1025}}, False),
+    ],
+)
+def test_only_the_built_in_worker_is_given_orders_and_none_that_its_environment_cannot_hold(changes, splits):
+    document = {"name": "j", "model": {"preset": "llama-2-7b"}, "training": {"steps": 1, "schedule": "auto"}}
+    spec = parse_job({**document, **changes}).to_spec("job-1", "default", 0.0)
+    assert spec.training.schedule is Schedule.AUTO
+    assert spec.training.splits_backward is splits
