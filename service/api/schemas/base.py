@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import fields
-from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,13 +54,8 @@ class Page(Answer, Generic[T]):
 
 def flat(record: Any, **more: Any) -> dict[str, Any]:
     """The fields of a record as a mapping, with others beside them."""
-    return {name: getattr(record, name) for name in _names(type(record))} | more
-
-
-@cache
-def _names(record: Hashable) -> tuple[str, ...]:
-    """Of a class of records."""
-    return tuple(field.name for field in fields(record))  # type: ignore[arg-type]  # it is a dataclass
+    # dataclasses.fields would make a list of them anew for each record of a page.
+    return {name: getattr(record, name) for name in record.__dataclass_fields__} | more
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
