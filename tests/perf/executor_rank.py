@@ -1,7 +1,8 @@
 """One rank of a pipeline that is timed, as a script: STUDY is `throughput` or `jitter`; RESULT is a file.
 
 `throughput` takes turns between torch's Schedule1F1B, torch's runtime and our executor, on the same model; LATENCY_S is
-one way, of every message. `jitter` runs a fixed order and a hint whose computations are sleeps.
+one way, of every message. NAMESPACES are those of a test bed, one a rank (KEEPER:REGION). `jitter` runs a fixed order and
+hints whose computations are sleeps.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from agents.worker.model import cross_entropy
 from agents.worker.schedule import pipeline_stage
 from agents.worker.settings import Settings, read_settings
 from agents.worker.trained_stage import TrainedStage
+from service.cli.testbed.namespaces import Namespace
 from tests.delayed_messages import DelayedGroup, Postman
 
 Step = Callable[[], object]
@@ -220,6 +222,10 @@ def own_sleeping(
 
 def main() -> None:
     torch.set_num_threads(1)
+    if names := os.environ.get("NAMESPACES", "").split():
+        keeper, region = names[int(os.environ["RANK"])].split(":")
+        Namespace(int(keeper), region).enter()
+        del os.environ["GLOO_SOCKET_IFNAME"]
     settings = read_settings(os.environ)
     gang = join(settings.place, 120.0, 120.0)
     study = {"throughput": throughput, "jitter": jitter}[os.environ["STUDY"]]
