@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -62,12 +62,14 @@ class SplitChain:
         """W as far behind as in ZB-H1, where the memory holds it: then no stage's W keeps another's I waiting."""
         return tuple(min(window[0], limit) - cap for cap, limit in zip(window, self.limits, strict=True))
 
-    def pipeline(self) -> Pipeline:
-        """The same as stages on workers: a region between any two cuts, a byte for a micro-batch in flight."""
+    def pipeline(self, *, split: bool = True) -> Pipeline:
+        """The same as stages on workers: a region between any two cuts, a byte for a micro-batch in flight. With whole
+        backwards (not `split`) nothing is spent on splitting them."""
         chain = self.chain
+        input_s = self.input_gradient_s if split else replace(self, splitting_s=()).input_gradient_s
         costs = [
             StageCost(*seconds, inflight_bytes=1.0, pending_bytes=1.0)
-            for seconds in zip(chain.forward_s, self.input_gradient_s, self.weight_gradient_s, strict=True)
+            for seconds in zip(chain.forward_s, input_s, self.weight_gradient_s, strict=True)
         ]
         regions = [f"region {number}" for number in accumulate((0, *(delay > 0 for delay in chain.delay_s)))]
         links = [
@@ -96,7 +98,7 @@ class Fastest:
     def order(self, split: SplitChain, micro_batches: int) -> Order:
         """The actions of every rank."""
         if self.rule is not None:
-            made = follow(split.pipeline(), micro_batches, self.rule)
+            made = follow(split.pipeline(split=self.rule.split), micro_batches, self.rule)
             if made is None:
                 raise AssertionError(self.rule)  # it ran with the same numbers when it was chosen
             return made.order
@@ -157,14 +159,14 @@ def fastest(split: SplitChain, micro_batches: int) -> Fastest:
 def best_rule(split: SplitChain, micro_batches: int) -> tuple[Rule, float] | None:
     """The rule of list scheduling that leads to the shortest iteration, and its length, seconds, as far as
     `MOST_RULE_WORK` goes; none where the memory holds up all of them."""
-    pipeline = split.pipeline()
-    lists, work = ListScheduler(pipeline, micro_batches), 0
+    lists = {each: ListScheduler(split.pipeline(split=each), micro_batches) for each in (False, True)}
+    work = 0
     best: tuple[Rule, float] | None = None
-    for rule in rules(pipeline, micro_batches):
+    for rule in rules(split.pipeline(split=False), micro_batches):
         work += split.chain.stages**2 * micro_batches * (3 if rule.split else 2)
         if work > MOST_RULE_WORK:
             break
-        makespan_s, _ = lists.run(rule)
+        makespan_s, _ = lists[rule.split].run(rule)
         if makespan_s >= 0 and (best is None or makespan_s < best[1] * (1 - ROUNDING)):
             best = rule, makespan_s
     return best

@@ -175,7 +175,7 @@ def _on_a_line(setting: Setting, order: Order) -> tuple[Pipeline, Order]:
 
 def _generated(setting: Setting) -> Order:
     made = best_rule(setting.split, setting.micro_batches)
-    followed = made and follow(setting.split.pipeline(), setting.micro_batches, made[0])
+    followed = made and follow(setting.split.pipeline(split=made[0].split), setting.micro_batches, made[0])
     if not followed:
         raise InvalidValueError("memory", "too little", "room for a micro-batch on every stage")
     return followed.order

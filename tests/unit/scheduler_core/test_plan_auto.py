@@ -60,12 +60,21 @@ def test_generated_orders_only_ever_make_it_faster():
     assert by_all.worst_over_published <= 1 + 1e-9
 
 
+def costly(drawn):
+    """Where splitting a backward takes a tenth of it."""
+    for each in drawn:
+        splitting_s = tuple(0.1 * backward_s for backward_s in each.split.chain.backward_s)
+        yield replace(each, split=replace(each.split, splitting_s=splitting_s))
+
+
 def test_what_is_told_is_the_timeline_of_the_order_and_the_memory_holds_it():
     for memory in MEMORIES:
-        for each in draw(8, 11, memory, most_stages=9):
+        for each in (*draw(8, 11, memory, most_stages=9), *costly(draw(6, 12, memory, most_stages=9))):
             for choose in (fastest_window, fastest):
                 found = choose(each.split, each.micro_batches)
-                plan = plan_of(each.split.pipeline(), found.order(each.split, each.micro_batches))
+                splits = bool(found.lag) or (found.rule is not None and found.rule.split)
+                pipeline = each.split.pipeline(split=splits)
+                plan = plan_of(pipeline, found.order(each.split, each.micro_batches))
                 assert timeline(plan).makespan_s == pytest.approx(found.makespan_s, rel=1e-12)
                 held = peaks_in_flight(plan.pipeline, plan.actions)
                 assert all(most <= limit for most, limit in zip(held, each.split.limits, strict=True))
