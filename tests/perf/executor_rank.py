@@ -1,8 +1,8 @@
 """One rank of a pipeline that is timed, as a script: STUDY is `throughput` or `jitter`; RESULT is a file.
 
 `throughput` takes turns between torch's Schedule1F1B, torch's runtime and our executor, on the same model; LATENCY_S is
-one way, of every message. NAMESPACES are those of a test bed, one a rank (KEEPER:REGION). `jitter` runs a fixed order and
-hints whose computations are sleeps.
+one way, of every message. NAMESPACES are those of a test bed, one a rank (KEEPER:REGION). `jitter` runs a fixed order
+and hints whose computations are sleeps.
 """
 
 from __future__ import annotations
