@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.xdist_group("stage-workers")
 
 TOLERANCE = 1e-4
 ENDLESS = 100_000
+FAULTY = Path(__file__).with_name("faulty_worker.py")
 ZB_V = together(layouts.vee(2), split_orders.zb_v(2, 4))
 
 
@@ -142,6 +144,15 @@ def test_a_rank_that_falls_silent_ends_the_others(gangs: Any) -> None:
     assert workers[1].end["cause"] == "peer-lost"
 
 
+def test_a_fault_in_a_thread_ends_its_worker(gangs: Any) -> None:
+    workers = gangs.start(gangs.plan(2, binding="hint"), 2, script=FAULTY)
+
+    assert 1 in {worker.exit_code() for worker in workers}
+    crashed = [worker.end for worker in workers if worker.exit_code() == 1]
+    assert crashed[0]["cause"] == "crashed"
+    assert "TypeError: not what was expected" in crashed[0]["detail"]
+
+
 def test_a_weight_rule_that_does_not_suit_the_window_is_named(gangs: Any) -> None:
     plan = gangs.plan(1, weight_rule="double-buffered", window=[3], micro_batches=4)
     (worker,) = gangs.start(plan, 1)
@@ -149,7 +160,8 @@ def test_a_weight_rule_that_does_not_suit_the_window_is_named(gangs: Any) -> Non
     assert worker.exit_code() == 2
     assert worker.end["cause"] == "invalid-plan"
     assert (
-        "weight_rule double-buffered: update_every is 1 with 3 micro-batches in flight" in worker.end["detail"]
+        "weight_rule double-buffered: update_every is 1 with 3 micro-batches in flight"
+        in worker.end["detail"]
     )
 
 
