@@ -147,6 +147,24 @@ def examine_world(nodes: list[Document], regions: list[Document], links: list[Do
             f"no link leads to {', '.join(alone)}" if alone else f"{len(links)} between the regions",
             "Tell the server its links: PUT /v1/links/SRC/DST." if alone else "",
         )
+    yield from _measured(links)
+
+
+def _measured(links: list[Document]) -> Iterator[Check]:
+    """Whether agents reach each other where they are to measure a link: the workers of jobs would not, either."""
+    tested = [link for link in links if link["last_test"] is not None]
+    failed = [link for link in tested if link["last_test"]["outcome"] in ("failed", "timed-out")]
+    if failed:
+        first = failed[0]
+        yield Check(
+            "measured links",
+            WARNING,
+            f"{len(failed)} of {len(tested)} could not be measured last; {first['src']} → {first['dst']}: "
+            f"{first['last_test']['detail']}",
+            "Let the nodes reach each other on their --address and --ports, or `bace link FROM TO --measure off`.",
+        )
+    elif tested:
+        yield Check("measured links", OK, f"{len(tested)} were measured")
 
 
 def examine_node(api: Api, cpu_slots: int | None) -> Iterator[Check]:

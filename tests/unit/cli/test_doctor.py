@@ -57,6 +57,17 @@ def test_a_world_without_nodes_prices_or_links_is_told() -> None:
     assert states([NODE], [REGION, island], [LINK])["links"] == WARNING
 
 
+@pytest.mark.parametrize(
+    ("outcome", "state"), [("done", OK), ("broken-off", OK), ("failed", WARNING), ("timed-out", WARNING)]
+)
+def test_a_link_that_could_not_be_measured_is_told_with_its_reason(outcome: str, state: str) -> None:
+    link = {**LINK, "last_test": {**LINK["last_test"], "outcome": outcome, "detail": "10.0.0.7: refused"}}
+    [told] = [check for check in examine_world([NODE], [REGION], [link]) if check.name == "measured links"]
+    assert told.state == state
+    assert ("10.0.0.7: refused" in told.detail) is (state == WARNING)
+    assert "measured links" not in states([NODE], [REGION], [{**LINK, "last_test": None}])
+
+
 def healthy(server: FakeServer) -> None:
     server.answer("GET", "/healthz", {"status": "ok"})
     server.answer("GET", "/readyz", {"ready": True})
