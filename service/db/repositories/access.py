@@ -15,6 +15,14 @@ from service.db.tables import AccountRow, IdempotencyRow, ProjectRow, TokenRow
 _projects = Reader(ProjectRecord, ProjectRow)
 _tokens = Reader(TokenRecord, TokenRow)
 _idempotency = Reader(IdempotencyRecord, IdempotencyRow)
+_WITH_HASH = _tokens.select(
+    or_(TokenRow.sha256 == bindparam("shown"), TokenRow.previous_sha256 == bindparam("shown"))
+)
+_SHARES = (
+    select(ProjectRow.project, ProjectRow.share)
+    .where(ProjectRow.share.is_not(None))
+    .order_by(ProjectRow.project)
+)
 # Of several projects it finds a few too many.
 _TAKEN = select(IdempotencyRow.project, IdempotencyRow.key).where(
     IdempotencyRow.project.in_(bindparam("projects", expanding=True)),
@@ -41,11 +49,7 @@ def share(session: Session, project: str) -> float | None:
 
 def shares(session: Session) -> dict[str, float]:
     """Of the projects that have one."""
-    found = session.execute(
-        select(ProjectRow.project, ProjectRow.share)
-        .where(ProjectRow.share.is_not(None))
-        .order_by(ProjectRow.project)
-    )
+    found = session.connection().execute(_SHARES)
     return {project: share for project, share in found if share is not None}
 
 
@@ -65,7 +69,8 @@ def token(session: Session, scope: Scope, token_id: str) -> TokenRecord | None:
 
 def token_by_hash(session: Session, sha256: str) -> TokenRecord | None:
     """The token of which this is the secret, or was before its last rotation."""
-    return _tokens.first(session, or_(TokenRow.sha256 == sha256, TokenRow.previous_sha256 == sha256))
+    found = _tokens.fetch(session, _WITH_HASH, {"shown": sha256})
+    return found[0] if found else None
 
 
 def live_tokens(session: Session, account_id: str, now_s: float) -> int:

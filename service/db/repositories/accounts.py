@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, true, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -16,6 +16,11 @@ from service.db.upsert import insert_of
 
 _accounts = Reader(AccountRecord, AccountRow)
 _roles = Reader(RoleRecord, RoleRow)
+# Every time a token is looked at again.
+_ONE = _accounts.select(AccountRow.account_id == bindparam("account"))
+_ROLES_OF = _roles.select(RoleRow.account_id.in_(bindparam("accounts", expanding=True))).order_by(
+    RoleRow.account_id, RoleRow.project
+)
 
 
 def visible(session: Session, scope: Scope) -> list[AccountRecord]:
@@ -33,7 +38,8 @@ def named(session: Session, name: str) -> AccountRecord | None:
 
 
 def get(session: Session, account_id: str) -> AccountRecord | None:
-    return _accounts.first(session, AccountRow.account_id == account_id)
+    found = _accounts.fetch(session, _ONE, {"account": account_id})
+    return found[0] if found else None
 
 
 def add(session: Session, record: AccountRecord) -> bool:
@@ -51,9 +57,7 @@ def set_disabled(session: Session, account_id: str, at_s: float | None) -> bool:
 def roles_of(session: Session, account_ids: Collection[str]) -> dict[str, list[RoleRecord]]:
     """By account, in the order of projects; an account without any is left out."""
     found: dict[str, list[RoleRecord]] = defaultdict(list)
-    for role in _roles.all(
-        session, RoleRow.account_id.in_(account_ids), order_by=[RoleRow.account_id, RoleRow.project]
-    ):
+    for role in _roles.fetch(session, _ROLES_OF, {"accounts": list(account_ids)}):
         found[role.account_id].append(role)
     return dict(found)
 

@@ -16,13 +16,22 @@ _OF_NAMED = select(ProjectRow.project, ProjectRow.quota_gpus, ProjectRow.quota_u
 )
 
 
+# Every snapshot and every look of the metrics reads these.
+_QUOTAS = (
+    select(ProjectRow.project, ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month)
+    .where(or_(ProjectRow.quota_gpus.is_not(None), ProjectRow.quota_usd_per_month.is_not(None)))
+    .order_by(ProjectRow.project)
+)
+_SPENT = (
+    select(MonthlySpendingRow.project, MonthlySpendingRow.amount_usd)
+    .where(MonthlySpendingRow.month == bindparam("month"))
+    .order_by(MonthlySpendingRow.project)
+)
+
+
 def of_projects(session: Session) -> dict[str, QuotaRecord]:
     """Of those that have any, by project."""
-    found = session.execute(
-        select(ProjectRow.project, ProjectRow.quota_gpus, ProjectRow.quota_usd_per_month)
-        .where(or_(ProjectRow.quota_gpus.is_not(None), ProjectRow.quota_usd_per_month.is_not(None)))
-        .order_by(ProjectRow.project)
-    )
+    found = session.connection().execute(_QUOTAS)
     return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
 
 
@@ -47,11 +56,7 @@ def change(session: Session, project: str, quota: QuotaRecord) -> None:
 
 def spent_usd(session: Session, month: str) -> dict[str, float]:
     """By project, what the ledger holds of that month."""
-    found = session.execute(
-        select(MonthlySpendingRow.project, MonthlySpendingRow.amount_usd)
-        .where(MonthlySpendingRow.month == month)
-        .order_by(MonthlySpendingRow.project)
-    )
+    found = session.connection().execute(_SPENT, {"month": month})
     return {project: amount for project, amount in found}  # noqa: C416 - dict() loses the types
 
 
