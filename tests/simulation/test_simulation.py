@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -41,11 +42,18 @@ def test_what_once_broke_a_rule_does_not_any_more(plan: Plan) -> None:
     assert not outcome.violations, told(outcome)
 
 
-def test_the_command_prints_a_line_for_each_seed_and_one_for_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "3:2", "--seconds", "5", "--agents", "4"]) == 0
+def test_the_command_prints_a_line_for_each_seed_and_one_for_all_and_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--seeds", "3:2", "--seconds", "5", "--agents", "4", "--out", str(tmp_path / "lines")]
+    assert main(command) == 0
     *seeds, whole = map(json.loads, capsys.readouterr().out.splitlines())
     assert [line["seed"] for line in seeds] == [3, 4]
     assert {"seed", "trace_hash", "events", "commits", "faults", "violations"} <= seeds[0].keys()
     assert (whole["seeds"], whole["violations"]) == (2, 0)
     assert whole["simulated_s"] == pytest.approx(sum(line["simulated_s"] for line in seeds), abs=0.2)
     assert whole["sometimes_missed"], "two tiny runs cannot have reached everything"
+    assert main(command) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [whole], (
+        "nothing is run again"
+    )
