@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 from agents.protocol import WorkerModel, WorkerOrder, WorkerPlan
@@ -48,7 +48,10 @@ def _links(regions: Sequence[str], latency_ms: float, mbps: float) -> Iterator[L
 
 
 def measured_iterations(bed: Bed, case: Case, planned: Prediction, zygote: Zygote) -> list[float]:
-    """Seconds of each iteration after the warm-up, as the workers report them. Raises GangError."""
+    """Seconds from the end of one iteration to that of the next, after the warm-up. Raises GangError.
+
+    So nothing that a worker does between two iterations is left out.
+    """
     with tempfile.TemporaryDirectory(prefix="bace-fidelity-") as folder:
         return _Run(bed, case, planned, zygote, Path(folder)).iterations()
 
@@ -80,8 +83,8 @@ class _Run:
                         time.sleep(0.01)
         reporting = self._planned.stage_ranks[-1]
         lines = map(json.loads, self._report(reporting).read_text().splitlines())
-        took = [line["step_time_s"] for line in lines if line["kind"] == "step"]
-        return took[WARM_UP:]
+        ended_s = [line["at_s"] for line in lines if line["kind"] == "step"]
+        return [then_s - before_s for before_s, then_s in pairwise(ended_s[WARM_UP - 1 :])]
 
     def _plan(self, rank: int) -> WorkerPlan:
         case, planned = self._case, self._planned
