@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.pipeline.plan.what_if import SCHEDULES
+from scheduler.pipeline.plan.catalogue import SCHEDULES
 from tests.api_server import Server
 from tests.control_world import job_document
 

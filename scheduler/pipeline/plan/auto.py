@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -156,6 +157,7 @@ def fastest(split: SplitChain, micro_batches: int) -> Fastest:
     return Fastest(Schedule.GENERATED, made[0].eager, (), *made, best.whole)
 
 
+@lru_cache(maxsize=64)
 def best_rule(split: SplitChain, micro_batches: int) -> tuple[Rule, float] | None:
     """The rule of list scheduling that leads to the shortest iteration, and its length, seconds, as far as
     `MOST_RULE_WORK` goes; none where the memory holds up all of them."""

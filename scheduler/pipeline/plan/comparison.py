@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
+from scheduler.pipeline.plan.catalogue import SCHEDULES, order_of
 from scheduler.pipeline.plan.order_run import run_order
 from scheduler.pipeline.plan.picture import svg
 from scheduler.pipeline.plan.setting import Setting
-from scheduler.pipeline.plan.what_if import SCHEDULES, WhatIf, order_of, what_if
+from scheduler.pipeline.plan.what_if import WhatIf, what_if
 from scheduler.pipeline.plan.where import Stand
 from scheduler.snapshot import Snapshot
 

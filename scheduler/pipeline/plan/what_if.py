@@ -7,7 +7,7 @@ includes the end of it (`profile.py`); money is told by the formulas of `schedul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -16,10 +16,18 @@ from scheduler import cost
 from scheduler.cluster import Ownership
 from scheduler.errors import InvalidValueError
 from scheduler.job import Schedule
-from scheduler.pipeline.choice import choose_window
-from scheduler.pipeline.plan import layouts, orders, split_orders
-from scheduler.pipeline.plan.auto import Fastest, Lag, best_rule, fastest, lagged_makespan_s
-from scheduler.pipeline.plan.generate import follow, hanayo
+from scheduler.pipeline.choice import ROUNDING, choose_window
+from scheduler.pipeline.plan.auto import Fastest, Lag, lagged_makespan_s
+from scheduler.pipeline.plan.catalogue import (
+    LAID_OUT,
+    SCHEDULES,
+    WINDOWS,
+    fastest_of,
+    fastest_today,
+    on_a_line,
+    order_of,
+    require_split,
+)
 from scheduler.pipeline.plan.ir import Op, Order, Pipeline
 from scheduler.pipeline.plan.layouts import Layout, line
 from scheduler.pipeline.plan.order_run import order_peak_bytes, run_order
@@ -28,11 +36,9 @@ from scheduler.pipeline.schedules import Window, strict_window
 from scheduler.price import KnownPrices
 from scheduler.profile import boundary_bytes
 from scheduler.snapshot import Snapshot
+from scheduler.units import format_duration
 
 BILLED_STEPS = 1000
-MOST_ACTIONS = 8192
-"""Ranks × micro-batches up to which orders that are no windows are worked out, action by action."""
-CHUNKS = 2
 
 
 class Runs(StrEnum):
@@ -98,105 +104,11 @@ class WhatIf:
     unpriced_regions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _LaidOut:
-    """A published order on its layout."""
-
-    layout: Callable[[int], Layout]
-    order: Callable[[int, int], Order]
-    note: str | None = None
-
-
-_LAID_OUT = {
-    "interleaved": _LaidOut(
-        lambda ranks: layouts.loop(ranks, CHUNKS), lambda ranks, m: orders.interleaved(ranks, CHUNKS, m)
-    ),
-    "looped-bfs": _LaidOut(
-        lambda ranks: layouts.loop(ranks, CHUNKS),
-        lambda ranks, m: orders.looped_breadth_first(ranks, CHUNKS, m),
-    ),
-    "zb-v": _LaidOut(layouts.vee, split_orders.zb_v),
-    "v-half": _LaidOut(layouts.vee, split_orders.v_half),
-    "dualpipev": _LaidOut(
-        layouts.vee, split_orders.dual_pipe_v, "its pairs of a forward and a backward follow each other here"
-    ),
-    "hanayo": _LaidOut(
-        layouts.vee, lambda ranks, m: hanayo(ranks, 1, m), "one wave; the order is list scheduling's"
-    ),
-    "chimera": _LaidOut(
-        layouts.both_ways,
-        orders.chimera,
-        "for evaluation only: two replicas of the weights, whose sum at the end is not timed",
-    ),
-}
-_WINDOWS = {"gpipe": Schedule.GPIPE, "1f1b": Schedule.ONE_F_ONE_B, "slack-1f1b": Schedule.SLACK_1F1B}
-_SPLIT = frozenset(("zb-h1", "zb-v", "v-half", "dualpipev", "generated"))
-SCHEDULES = (*_WINDOWS, "zb-h1", *_LAID_OUT, "generated", "auto")
-
-
 def what_if(snapshot: Snapshot, setting: Setting) -> WhatIf:
     """Every schedule of `SCHEDULES` in that order; where one cannot be, its row says why."""
     table = _Table(snapshot, setting)
     rows = tuple(map(table.row, SCHEDULES))
     return WhatIf(setting, rows, tuple(sorted(table.unpriced)))
-
-
-def order_of(setting: Setting, schedule: str) -> tuple[Pipeline, Order]:
-    """The stages on their ranks and what every rank does under a schedule of `SCHEDULES`.
-
-    Raises InvalidValueError where it is not available.
-    """
-    if schedule not in SCHEDULES:
-        raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")
-    m = setting.micro_batches
-    _require_small(setting)
-    if schedule in _SPLIT:
-        _require_split(setting)
-    if schedule in _LAID_OUT:
-        laid_out = _LAID_OUT[schedule]
-        pipeline = setting.pipeline(laid_out.layout(setting.ranks), split=schedule in _SPLIT)
-        return pipeline, laid_out.order(setting.ranks, m)
-    if schedule in _WINDOWS:
-        choice = choose_window(_WINDOWS[schedule], setting.split.chain, m, setting.split.limits)
-        order = orders.windowed(choice.window, m)
-    elif schedule == "zb-h1":
-        order = split_orders.zb_h1(setting.ranks, m)
-    elif schedule == "auto":
-        order = fastest(setting.split, m).order(setting.split, m)
-    else:
-        order = _generated(setting)
-    return _on_a_line(setting, order)
-
-
-def _on_a_line(setting: Setting, order: Order) -> tuple[Pipeline, Order]:
-    splits = any(action.op is Op.WEIGHT_GRADIENT for action in order[0])
-    return setting.pipeline(line(setting.ranks), split=splits), order
-
-
-def _generated(setting: Setting) -> Order:
-    made = best_rule(setting.split, setting.micro_batches)
-    followed = made and follow(setting.split.pipeline(split=made[0].split), setting.micro_batches, made[0])
-    if not followed:
-        raise InvalidValueError("memory", "too little", "room for a micro-batch on every stage")
-    return followed.order
-
-
-def _require_small(setting: Setting) -> None:
-    size = setting.ranks * setting.micro_batches
-    if size > MOST_ACTIONS:
-        raise InvalidValueError(
-            "stages × micro_batches", size, f"at most {MOST_ACTIONS}, to be worked out action by action"
-        )
-
-
-def _require_split(setting: Setting) -> None:
-    if not setting.splits_backward:
-        raise InvalidValueError(
-            "training.recompute",
-            "full",
-            "selective or none: it splits backwards, and what full recompute "
-            "rebuilds would have to be kept until the gradients of weights",
-        )
 
 
 class _Table:
@@ -207,37 +119,48 @@ class _Table:
         self.unpriced: set[str] = set()
 
     def row(self, schedule: str) -> Row:
-        note = _LAID_OUT[schedule].note if schedule in _LAID_OUT else None
         try:
-            return Row(schedule, self._runs(schedule), self._figures(schedule), note)
+            return Row(schedule, self._runs(schedule), self._figures(schedule), self._note(schedule))
         except InvalidValueError as error:
             return Row(schedule, Runs.NOT, None, f"{error.field} is {error.value}, it needs {error.expected}")
 
+    def _note(self, schedule: str) -> str | None:
+        if schedule != "auto":
+            return LAID_OUT[schedule].note if schedule in LAID_OUT else None
+        setting, today = self._setting, fastest_today(self._setting)
+        if today.makespan_s <= fastest_of(setting).makespan_s * (1 + ROUNDING):
+            return None
+        iteration_s = today.makespan_s + setting.end_s(line(setting.ranks))
+        return (
+            f"the best of all; what a job that asks for it is given today is {today.schedule.value}, "
+            f"{format_duration(iteration_s)}"
+        )
+
     def _runs(self, schedule: str) -> Runs:
-        if schedule in _WINDOWS or schedule == "auto":
+        if schedule in WINDOWS or schedule == "auto":
             return Runs.ASKED
         return Runs.AUTO if schedule == "zb-h1" and self._setting.spec.training.splits_backward else Runs.NOT
 
     def _figures(self, schedule: str) -> Figures:
         setting, m = self._setting, self._setting.micro_batches
         split = setting.split
-        if schedule in _WINDOWS:
-            choice = choose_window(_WINDOWS[schedule], split.chain, m, split.limits)
+        if schedule in WINDOWS:
+            choice = choose_window(WINDOWS[schedule], split.chain, m, split.limits)
             return self._of_window(choice.schedule, choice.window, (), choice.timeline.makespan_s)
         if schedule == "zb-h1":
-            _require_split(setting)
+            require_split(setting)
             window = strict_window(setting.ranks, m)
             lag = tuple(window[0] - cap for cap in window)
             return self._of_window(Schedule.ZB_H1, window, lag, lagged_makespan_s(split, window, lag, m))
         if schedule == "auto":
-            return self._of_fastest(fastest(split, m))
+            return self._of_fastest(fastest_of(setting))
         return self._of_order(schedule, *order_of(setting, schedule))
 
     def _of_fastest(self, found: Fastest) -> Figures:
         if found.rule is None:
             return self._of_window(found.schedule, found.window, found.lag, found.makespan_s)
         order = found.order(self._setting.split, self._setting.micro_batches)
-        return self._of_order(found.schedule, *_on_a_line(self._setting, order))
+        return self._of_order(found.schedule, *on_a_line(self._setting, order))
 
     def _of_window(self, comes_to: str, window: Window, lag: Lag, makespan_s: float) -> Figures:
         """By the formulas of windows: of any size."""

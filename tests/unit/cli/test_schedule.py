@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 from typer.testing import Result
 
-from scheduler.pipeline.plan.what_if import SCHEDULES
+from scheduler.pipeline.plan.catalogue import SCHEDULES
 from service.api.schemas.schedules import COMPARISON, PICTURE, SCHEDULE, Comparison
 from service.cli.exits import Exit
 from tests.unit.cli.conftest import FakeServer

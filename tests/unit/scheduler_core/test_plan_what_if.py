@@ -14,18 +14,20 @@ from scheduler.errors import InvalidValueError
 from scheduler.evaluate import evaluate
 from scheduler.job import JobSpec, Recompute
 from scheduler.network import Residual
+from scheduler.pipeline.plan.catalogue import SCHEDULES, order_of
 from scheduler.pipeline.plan.memory import peak_bytes
 from scheduler.pipeline.plan.order_run import run_order
 from scheduler.pipeline.plan.passes import plan_of
 from scheduler.pipeline.plan.picture import MOST_BOXES, svg
 from scheduler.pipeline.plan.setting import Setting
 from scheduler.pipeline.plan.timing import timeline
-from scheduler.pipeline.plan.what_if import SCHEDULES, Runs, WhatIf, order_of, what_if
+from scheduler.pipeline.plan.what_if import Runs, WhatIf, what_if
 from scheduler.pipeline.plan.where import NoPlacementError, chosen, named
 from scheduler.policies import PolicyConfig
 from scheduler.snapshot import Snapshot
 from scheduler.spec.job import parse_job
 from scheduler.spec.scenario import load_scenario
+from scheduler.units import format_duration
 
 SCENARIO = Path(__file__).parents[3] / "deploy" / "examples" / "scenarios" / "three-regions.yaml"
 CHAIN = "eu-west-2:1,eu-west-3:1,eu-central-1:2"
@@ -201,8 +203,16 @@ def test_what_a_worker_can_run_is_told(snapshot):
         "gpipe", "1f1b", "slack-1f1b", "auto",
     }  # fmt: skip
     assert {name for name, row in found.items() if row.runs is Runs.AUTO} == {"zb-h1"}
+    assert found["auto"].note is None
     command = replace(job(), training=replace(job().training, splits_backward=False))
-    assert rows(asked(command, snapshot))["zb-h1"].runs is Runs.NOT
+    of_command = rows(asked(command, snapshot))
+    assert of_command["zb-h1"].runs is Runs.NOT
+    slack_s = of_command["slack-1f1b"].figures.iteration_s
+    assert of_command["auto"].note == (
+        f"the best of all; what a job that asks for it is given today is slack-1f1b, {format_duration(slack_s)}"
+    )
+    large = rows(asked(job(micro_batches=4096), snapshot))
+    assert large["auto"].figures is not None
 
 
 def test_memory_that_is_too_small_is_told_rank_by_rank(snapshot):
