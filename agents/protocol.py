@@ -180,6 +180,15 @@ class WorkerCodec(Wire):
     boundaries: Annotated[list[Count], Field(min_length=1, max_length=1024)]
 
 
+class WorkerRateSchedule(Wire):
+    """How the learning rate moves: up evenly over `warmup_steps`, then down to `final` of itself at the last step."""
+
+    warmup_steps: Annotated[int, Field(ge=0, le=2**53)] = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of a linear or cosine decay."""
+
+
 class WorkerPlan(Wire):
     """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (JSON).
 
@@ -206,7 +215,11 @@ class WorkerPlan(Wire):
     """Micro-batches an update, of the rules that update within an iteration: all but flush."""
     error_feedback: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Strength of the correction of double-buffered; 0: none."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0, le=1)]
+    rate_schedule: WorkerRateSchedule = WorkerRateSchedule()
+    clip_norm: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """The most that the norm of the gradients of all stages may be; only with flush."""
     seed: Count
     codec: WorkerCodec | None = None
     corpus: Text | None = None
@@ -318,6 +331,12 @@ class StepReport(Wire):
     loss: Annotated[float, Field(allow_inf_nan=True)]
     step_time_s: Seconds
     tokens: Counter
+    grad_norm: Annotated[float, Field(allow_inf_nan=True)] | None = None
+    """Of all stages, before clipping."""
+    compute_s: Seconds | None = None
+    """What of the step its last stage computed."""
+    send_s: Seconds | None = None
+    """What of it, at its end, that stage spent until what it had sent was gone; the rest it waited for others."""
     at_s: Seconds
 
 

@@ -40,6 +40,9 @@ class StepLine(Line):
     loss: float
     step_time_s: Seconds
     tokens: Counter = 0
+    grad_norm: float | None = None
+    compute_s: Seconds | None = None
+    send_s: Seconds | None = None
     at_s: Seconds | None = None
 
 
@@ -132,6 +135,9 @@ def _take(telemetry: Telemetry, line: bytes, key: str, seq: int, now_s: float) -
                     loss=parsed.loss,
                     step_time_s=parsed.step_time_s,
                     tokens=parsed.tokens,
+                    grad_norm=parsed.grad_norm,
+                    compute_s=parsed.compute_s,
+                    send_s=parsed.send_s,
                     at_s=now_s if parsed.at_s is None else parsed.at_s,
                 )
             )

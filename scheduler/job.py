@@ -90,6 +90,19 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightVersions:
+    """What a rule of updates holds beside the weights, bytes a parameter: all the time, and for each micro-batch in
+    flight.
+    """
+
+    held_bytes: float = 0.0
+    in_flight_bytes: float = 0.0
+
+
+WEIGHTS_ALONE = WeightVersions()
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """How one iteration is cut up. An iteration is `micro_batches` micro-batches of `micro_batch` sequences.
 
@@ -104,6 +117,7 @@ class Training:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     recompute: Recompute = Recompute.SELECTIVE
     splits_backward: bool = False
+    versions: WeightVersions = WEIGHTS_ALONE
 
     def __post_init__(self) -> None:
         for name in ("steps", "micro_batch", "micro_batches", "bytes_per_element"):

@@ -23,7 +23,15 @@ from itertools import accumulate
 
 from scheduler.cluster import GpuType
 from scheduler.errors import InvalidValueError
-from scheduler.job import JobSpec, MeasuredProfile, ModelShape, Recompute, Schedule
+from scheduler.job import (
+    WEIGHTS_ALONE,
+    JobSpec,
+    MeasuredProfile,
+    ModelShape,
+    Recompute,
+    Schedule,
+    WeightVersions,
+)
 from scheduler.parameters import (
     active_parameter_count,
     active_parameters_of_layer,
@@ -121,6 +129,7 @@ class Workload:
     measured: _Measured | None
     splits_backward: bool = False
     codec: LowRank | None = None
+    versions: WeightVersions = WEIGHTS_ALONE
 
     @classmethod
     def of(cls, spec: JobSpec) -> Workload:
@@ -138,6 +147,7 @@ class Workload:
             None if spec.profile is None else _Measured.of(spec.profile),
             training.splits_backward and training.schedule is Schedule.AUTO,
             parallelism.codec,
+            training.versions,
         )
 
 
@@ -286,10 +296,13 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
             StageProfile(
                 forward_s=forward_s,
                 backward_s=backward_s,
-                weight_bytes=BYTES_PER_PARAMETER * parameters[stage] / work.tensor
+                weight_bytes=(BYTES_PER_PARAMETER + work.versions.held_bytes)
+                * parameters[stage]
+                / work.tensor
                 + working
                 + codec_bytes * ((stage > 0) + (stage < len(gpus) - 1)),
-                inflight_bytes=layer_bytes * split[stage],
+                inflight_bytes=layer_bytes * split[stage]
+                + work.versions.in_flight_bytes * parameters[stage] / work.tensor,
                 sync_s=_sync_s(work, parameters[stage], backward_s, split[stage], gpu),
                 layers=split[stage],
             )

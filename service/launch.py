@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from operator import add
+from types import MappingProxyType
+from typing import Literal
 
-from agents.protocol import StageProcess, StopProtocol, WorkerCodec, WorkerModel, WorkerOrder, WorkerPlan
+from agents.protocol import (
+    StageProcess,
+    StopProtocol,
+    WorkerCodec,
+    WorkerModel,
+    WorkerOrder,
+    WorkerPlan,
+    WorkerRateSchedule,
+)
 from scheduler.packing import Slot, StageSlots
 from scheduler.pipeline.plan.communication import with_messages
 from scheduler.pipeline.plan.ir import Order, StageCost, Worker
@@ -22,8 +32,14 @@ from scheduler.pipeline.plan.split_orders import lagged
 from scheduler.placement import Placement
 from scheduler.profile import split_layers
 from scheduler.spec.job import JobDocument
+from scheduler.spec.sections import RateScheduleSection
 
 BUILTIN_ARGV = ("{python}", "-m", "agents.worker")
+
+_RULES: Mapping[str, Literal["current", "double-buffered", "predicted", "stashed"]] = MappingProxyType(
+    {"paci": "current", "2bw": "double-buffered", "prediction": "predicted", "stashing": "stashed"}
+)
+"""The rules of a job's `updates` as workers know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
     """The plan of a gang as the built-in worker of a stage executes it."""
     document, model = gang.document, gang.document.model.shape()
     training, placement = document.training, gang.placement
+    updates, rates = document.run.updates, document.run.rate_schedule or RateScheduleSection()
     return WorkerPlan(
         model=WorkerModel(
             layers=model.layers,
@@ -110,7 +127,16 @@ def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
         # A micro-batch is in flight until the gradients of its weights are done.
         window=list(map(add, placement.window, placement.lag)) if placement.lag else list(placement.window),
         order=_order(placement, stage, training.micro_batches) if placement.lag else None,
+        binding="hint" if document.run.ready_first else "strict",
+        weight_rule=_RULES[updates.rule] if updates else "flush",
+        update_every=updates.every if updates else 1,
+        error_feedback=updates.error_feedback if updates else 0.0,
+        optimizer=document.optimizer,
         learning_rate=document.learning_rate,
+        rate_schedule=WorkerRateSchedule(
+            warmup_steps=rates.warmup_steps, decay=rates.decay, final=rates.final
+        ),
+        clip_norm=document.run.clip_norm,
         seed=document.seed,
         codec=_codec(document, placement),
         corpus=document.run.corpus,

@@ -92,6 +92,9 @@ def _step_row(report: StepReport, reporter: Reporter, at_s: float) -> dict[str, 
         "step_time_s": report.step_time_s,
         "tokens": report.tokens,
         "at_s": at_s,
+        "grad_norm": report.grad_norm,
+        "compute_s": report.compute_s,
+        "send_s": report.send_s,
     }
 
 

@@ -19,6 +19,7 @@ class BusyMeter:
         self._computed_s = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._since_s = time.time()
+        self._ended_s = time.perf_counter()
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -32,7 +33,8 @@ class BusyMeter:
         else:
             begin_s = time.perf_counter()
             yield
-            self._computed_s += time.perf_counter() - begin_s
+            self._ended_s = time.perf_counter()
+            self._computed_s += self._ended_s - begin_s
 
     def count_steps(self, optimizer: torch.optim.Optimizer) -> None:
         """Count every step of `optimizer` as computing, whoever asks for it."""
@@ -51,11 +53,20 @@ class BusyMeter:
         passed_s = now_s - self._since_s
         if passed_s < BUSY_EVERY_S and not (at_once and passed_s > 0):
             return
+        report.busy(self._since_s, now_s, min(1.0, self.computed_s() / passed_s))
+        self.start()
+
+    def computed_s(self) -> float:
+        """Seconds of computing since `start` or the last report; waits for what a GPU still has to do."""
         if self._events:
             torch.cuda.synchronize()
             self._computed_s += sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
-        report.busy(self._since_s, now_s, min(1.0, self._computed_s / passed_s))
-        self.start()
+            self._events.clear()
+        return self._computed_s
+
+    def since_computing_s(self) -> float | None:
+        """Seconds since the last computing ended; None on a GPU, where that is not when the host went on."""
+        return None if self._on_gpu else time.perf_counter() - self._ended_s
 
 
 def _timestamp() -> torch.cuda.Event:

@@ -58,7 +58,7 @@ class CheckpointFolder:
         """Where the checkpoint of `step` is put together. A stopped generation that still writes has another."""
         return self.root / f"{_name(step)}.{self.allocation_id}.tmp"
 
-    def write_stage(self, step: int, module: StageModule, optimizer: torch.optim.AdamW) -> None:
+    def write_stage(self, step: int, module: StageModule, optimizer: torch.optim.Optimizer) -> None:
         """Write the layers of one stage; they count once `publish` has been called after all stages.
 
         Raises WorkerEndError `checkpoint-unwritable`.
@@ -149,7 +149,7 @@ class CheckpointFolder:
             raise _unusable(self.root / _name(step), "it holds another model than the plan's")
         return step
 
-    def read_stage(self, step: int, module: StageModule, optimizer: torch.optim.AdamW) -> None:
+    def read_stage(self, step: int, module: StageModule, optimizer: torch.optim.Optimizer) -> None:
         """Bring the layers of one stage, of whatever cut, to what they were after `step`.
 
         Raises WorkerEndError `checkpoint-unusable`.

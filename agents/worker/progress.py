@@ -24,8 +24,23 @@ class Report:
         """The gang is complete and connected."""
         self._line({"kind": "ready"})
 
-    def step(self, step: int, loss: float, step_time_s: float, tokens: int) -> None:
-        """A training step is over: mean loss over all its `tokens`, and the time it took."""
+    def step(
+        self,
+        step: int,
+        loss: float,
+        step_time_s: float,
+        tokens: int,
+        *,
+        grad_norm: float | None,
+        compute_s: float,
+        send_s: float | None,
+    ) -> None:
+        """A training step is over: mean loss over all its `tokens`, and the time it took.
+
+        `grad_norm` is over all stages, before clipping. Of the time this process computed `compute_s`, and spent
+        `send_s` at the end until what it had sent was gone; the rest it waited for others.
+        """
+        parts = {"grad_norm": grad_norm, "compute_s": compute_s, "send_s": send_s}
         self._line(
             {
                 "kind": "step",
@@ -33,6 +48,7 @@ class Report:
                 "loss": loss,
                 "step_time_s": step_time_s,
                 "tokens": tokens,
+                **{name: value for name, value in parts.items() if value is not None},
                 "at_s": time.time(),
             }
         )

@@ -79,10 +79,12 @@ class TorchExecutor:
         plan: RankPlan,
         loss: Callable[[Tensor, Tensor], Tensor],
         update: Callable[[], None],
+        meter: BusyMeter,
     ) -> None:
         """`update` is what follows the last backward, with the mean gradients of the micro-batches in place."""
         self._runtime = PlannedRuntime(stages, plan, loss)
-        self._update = update
+        self._update, self._meter = update, meter
+        self.sending_s: float | None = None
         self.trace: list[Action] = []
         """What the last iteration computed, in its order."""
         for stage in stages:
@@ -98,6 +100,7 @@ class TorchExecutor:
             losses=None if targets is None else losses,
             return_outputs=False,
         )
+        self.sending_s = self._meter.since_computing_s()
         self._update()
         return [loss.detach() for loss in losses]
 

@@ -135,6 +135,11 @@ def _check_plan(plan: WorkerPlan) -> None:
             "at least one a stage"
         )
     _check_codec(plan)
+    if plan.clip_norm is not None and plan.weight_rule != "flush":
+        raise _invalid(
+            f"clip_norm is {plan.clip_norm:g} with weight_rule {plan.weight_rule}: no step has the gradients of all "
+            "stages, whose norm it would be; leave it out, or use flush"
+        )
     if model.heads % model.kv_heads:
         raise _invalid(f"model.heads is {model.heads}: it must be a multiple of kv_heads {model.kv_heads}")
     if model.head_dim % 2:

@@ -14,6 +14,8 @@ from agents.worker.checkpoint import CheckpointFolder
 from agents.worker.data import Corpus, load_corpus
 from agents.worker.executor.assembly import Executor, executor
 from agents.worker.gang import Gang, StopVote, join
+from agents.worker.gradient_norm import GradientNorm
+from agents.worker.learning_rate import rate_factor
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 from agents.worker.stopping import StopRequest
@@ -34,10 +36,14 @@ class Trainer:
     stages: Sequence[TrainedStage]
     executor: Executor
     meter: BusyMeter
+    norm: GradientNorm | None
+    """Where all stages update by the gradients of one iteration."""
 
     def step(self, step: int) -> float:
         """One iteration: all micro-batches, the mean over the replicas, the update. The loss, on the last stage."""
         plan, rank_plan = self.settings.plan, self.settings.rank_plan
+        for stage in self.stages:
+            stage.set_learning_rate(plan.learning_rate * rate_factor(plan.rate_schedule, step, plan.steps))
         inputs, targets = None, None
         if self.corpus is not None:
             sequences = plan.micro_batch * plan.micro_batches
@@ -96,15 +102,24 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
 def _loop(trainer: Trainer, done: int, vote: StopVote, folder: CheckpointFolder, report: Report) -> Cause:
     place, plan = trainer.settings.place, trainer.settings.plan
     tokens = plan.micro_batch * plan.micro_batches * plan.model.seq_len * place.data_size
+    reports = trainer.settings.rank_plan.has_last and place.data_rank == 0
     trainer.meter.start()
     for step in range(done + 1, plan.steps + 1):
-        begin_s = time.perf_counter()
+        begin_s, computed_s = time.perf_counter(), trainer.meter.computed_s() if reports else 0.0
         vote.begin_step()
         loss = trainer.step(step)
         stopping = vote.end_step()
         step_time_s = time.perf_counter() - begin_s
-        if trainer.settings.rank_plan.has_last and place.data_rank == 0:
-            report.step(step, loss, step_time_s, tokens)
+        if reports:
+            report.step(
+                step,
+                loss,
+                step_time_s,
+                tokens,
+                grad_norm=trainer.norm.value() if trainer.norm is not None else None,
+                compute_s=trainer.meter.computed_s() - computed_s,
+                send_s=trainer.executor.sending_s,
+            )
             print(f"step {step} of {plan.steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
         trainer.meter.report_to(report)
         if stopping or step % plan.checkpoint_every == 0 or step == plan.steps:
@@ -126,7 +141,12 @@ def _prepare(
     if done:
         print(f"resumed after step {done}", flush=True)
     # After that: a weight rule begins with the weights that it finds.
-    return Trainer(settings, gang, corpus, stages, executor(settings, gang, stages, meter), meter)
+    norm = None
+    if settings.plan.weight_rule == "flush":
+        parameters = [parameter for stage in stages for parameter in stage.module.parameters()]
+        norm = GradientNorm(gang, parameters, settings.plan.clip_norm)
+    runs = executor(settings, gang, stages, meter, norm)
+    return Trainer(settings, gang, corpus, stages, runs, meter, norm)
 
 
 def _leaders_choice(gang: Gang, name: str, choose: Callable[[], str]) -> str:

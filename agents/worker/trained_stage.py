@@ -13,7 +13,7 @@ from agents.worker.checkpoint import CheckpointFolder
 from agents.worker.codec.files import read_codec, write_codec
 from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.training import CodecTraining
-from agents.worker.optimizer import make_optimizer
+from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
 
 
@@ -26,18 +26,30 @@ class TrainedStage:
     module: StageModule
     computes: nn.Module
     """The module between the ends of its coded boundaries, if the plan has a codec."""
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     codec: CodecTraining | None
 
     @classmethod
     def of(cls, plan: WorkerPlan, index: int, device: torch.device) -> TrainedStage:
         """The stage with the weights that training begins with."""
         module = StageModule(plan, index, device)
-        optimizer = make_optimizer(module, plan.learning_rate)
+        rate = plan.learning_rate
+        optimizer: torch.optim.Optimizer = (
+            make_muon(module.named_layers(), rate)
+            if plan.optimizer == "muon"
+            else make_optimizer(module, rate)
+        )
         if plan.codec is None:
             return cls(index, module, module, optimizer, None)
         coded = CodedStage(plan, plan.codec, index, module, device)
         return cls(index, module, coded, optimizer, CodecTraining(coded, plan.learning_rate))
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Of the steps from now on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        if self.codec is not None:
+            self.codec.set_learning_rate(learning_rate)
 
     def average_gradients(self, average: Callable[[Sequence[Tensor]], None]) -> None:
         """Replace the gradients by their means over the replicas, a layer at a time."""

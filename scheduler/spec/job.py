@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from scheduler.job import DataSet, Elasticity, JobSpec, Parallelism, PlacementRule, Training
+from scheduler.job import (
+    WEIGHTS_ALONE,
+    DataSet,
+    Elasticity,
+    JobSpec,
+    Parallelism,
+    PlacementRule,
+    Training,
+)
 from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
 from scheduler.spec.issues import FieldIssue, SpecError, with_line
 from scheduler.spec.model import ModelSection, completed_model, model_issues
@@ -37,7 +45,16 @@ DEFAULT_LEARNING_RATE = 3e-4
 MOST_ORDERED_MICRO_BATCHES = 1024
 """An order that is no window is told action by action in one environment variable, which holds 128 KiB."""
 _MAX_GRACE_S = 3600.0
-_BUILTIN_OPTIONS = ("corpus", "learning_rate", "seed")
+_BUILTIN_OPTIONS = (
+    "corpus",
+    "optimizer",
+    "learning_rate",
+    "rate_schedule",
+    "clip_norm",
+    "updates",
+    "ready_first",
+    "seed",
+)
 _COMMAND_OPTIONS = ("image", "command", "env", "secrets")
 
 
@@ -79,6 +96,11 @@ class JobDocument(Section):
         return DEFAULT_LEARNING_RATE if self.run.learning_rate is None else self.run.learning_rate
 
     @property
+    def optimizer(self) -> Literal["adamw", "muon"]:
+        """Of the built-in worker."""
+        return self.run.optimizer or "adamw"
+
+    @property
     def seed(self) -> int:
         """Of the built-in worker's initial weights and order of the corpus."""
         return self.run.seed or 0
@@ -100,6 +122,7 @@ class JobDocument(Section):
                 schedule=self.training.schedule,
                 recompute=self.training.recompute,
                 splits_backward=self.is_builtin and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES,
+                versions=WEIGHTS_ALONE if self.run.updates is None else self.run.updates.versions(),
             ),
             parallelism=Parallelism(
                 stages_min=low,
@@ -137,7 +160,8 @@ class JobDocument(Section):
             is_whole = self.deadline == int(self.deadline)
             answer["deadline"] = format_time(self.deadline) if is_whole else self.deadline
         if self.is_builtin:
-            answer["run"] = {**answer["run"], "learning_rate": self.learning_rate, "seed": self.seed}
+            own = {"optimizer": self.optimizer, "learning_rate": self.learning_rate, "seed": self.seed}
+            answer["run"] = {**answer["run"], **own}
         else:
             answer["run"] = {"env": {}, "secrets": {}, **answer["run"]}
         return answer
@@ -180,7 +204,7 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
     if home is not None and not job.placement.allows(home):
         expected = "a region that placement.regions allows and placement.exclude does not name"
         issues.append(FieldIssue("/placement/home", home, expected))
-    issues += _codec_issues(job)
+    issues += [*_codec_issues(job), *_learning_issues(job)]
     gpus = job.parallelism.tensor * job.parallelism.data
     if round(gpus) < 1 or not math.isclose(gpus, round(gpus), rel_tol=1e-9):
         expected = "tensor × data a whole number of GPUs, at least one GPU"
@@ -205,6 +229,26 @@ def _codec_issues(job: JobDocument) -> list[FieldIssue]:
         return []
     expected = f"at most hidden = {job.model.shape().hidden}, what a token has without a codec"
     return [FieldIssue("/parallelism/codec/mapl/rank", rank, expected)]
+
+
+def _learning_issues(job: JobDocument) -> list[FieldIssue]:
+    run, micro_batches = job.run, job.training.micro_batches
+    issues = []
+    if run.rate_schedule is not None and run.rate_schedule.warmup_steps > job.training.steps:
+        expected = f"at most training.steps = {job.training.steps}"
+        issues.append(FieldIssue("/run/rate_schedule/warmup_steps", run.rate_schedule.warmup_steps, expected))
+    if run.updates is None:
+        return issues
+    if run.clip_norm is not None:
+        expected = "nothing: with updates no step has the gradients of all stages, whose norm it would be"
+        issues.append(FieldIssue("/run/clip_norm", run.clip_norm, expected))
+    if micro_batches % run.updates.every:
+        expected = f"a number that training.micro_batches = {micro_batches} can be divided by"
+        issues.append(FieldIssue("/run/updates/every", run.updates.every, expected))
+    if run.updates.error_feedback and run.updates.rule != "2bw":
+        expected = f"nothing: it corrects the one step that 2bw is late, not {run.updates.rule}"
+        issues.append(FieldIssue("/run/updates/error_feedback", run.updates.error_feedback, expected))
+    return issues
 
 
 def _run_issues(run: RunSection) -> list[FieldIssue]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from scheduler.job import ASKED_SCHEDULES, MeasuredProfile, Recompute, Schedule
+from scheduler.job import ASKED_SCHEDULES, MeasuredProfile, Recompute, Schedule, WeightVersions
 from scheduler.pipeline.plan.ir import LowRank
 from scheduler.spec.fields import (
     Argument,
@@ -181,11 +181,44 @@ class StopSection(Section):
     grace: Duration = 30.0
 
 
+class RateScheduleSection(Section):
+    """How the learning rate moves: up evenly over `warmup_steps`, then to `final` of itself at the last step."""
+
+    warmup_steps: Annotated[int, whole(0, 1_000_000_000)] = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: Annotated[float, number(at_least=0, at_most=1)] = 0.0
+
+
+class UpdatesSection(Section):
+    """When a stage changes its weights within an iteration; it changes what is learned (docs/asynchrony.md)."""
+
+    rule: Literal["paci", "2bw", "prediction", "stashing"]
+    every: Annotated[int, whole(1, 65_536)] = 1
+    error_feedback: Annotated[float, number(at_least=0, at_most=1)] = 0.0
+
+    def versions(self) -> WeightVersions:
+        """What the built-in worker holds for it, whose weights and moments are fp32."""
+        match self.rule:
+            case "paci":  # weights and both moments, to go back to
+                return WeightVersions(held_bytes=12.0)
+            case "2bw":  # the older weights, and what error feedback remembers
+                return WeightVersions(held_bytes=8.0 if self.error_feedback else 4.0)
+            case "prediction":
+                return WeightVersions(held_bytes=4.0)
+            case "stashing":
+                return WeightVersions(in_flight_bytes=4.0)
+
+
 class RunSection(Section):
     """What is executed: the built-in worker, or a command (in an image, where one is named)."""
 
     builtin: Literal["gpt"] | None = None
     corpus: FilePath | None = None
+    optimizer: Literal["adamw", "muon"] | None = None
+    rate_schedule: RateScheduleSection | None = None
+    clip_norm: Annotated[float, number(above=0, at_most=1e9)] | None = None
+    updates: UpdatesSection | None = None
+    ready_first: bool | None = None
     learning_rate: Annotated[float, number(above=0, at_most=1)] | None = None
     seed: Annotated[int, whole(0, 1_000_000)] | None = None
     image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None

@@ -90,11 +90,18 @@ def curve_of(values: list[float], width: int) -> str:
 
 
 def step_line(step: Document, job: Document) -> str:
-    """`step 12/120  loss 5.1234  840ms  gen 1`."""
+    """`step 12/120  loss 5.1234  840ms  (600ms computing)  gradients 0.841`."""
     loss = "not a number" if step["loss"] is None else f"{step['loss']:.4f}"
-    return (
-        f"step {step['step']:>4}/{job['declared_steps']}  loss {loss}  {format_duration(step['step_time_s'])}"
-    )
+    parts = [
+        f"step {step['step']:>4}/{job['declared_steps']}",
+        f"loss {loss}",
+        format_duration(step["step_time_s"]),
+    ]
+    if step["compute_s"] is not None:
+        parts.append(f"({format_duration(step['compute_s'])} computing)")
+    if step["grad_norm"] is not None:
+        parts.append(f"gradients {step['grad_norm']:.3g}")
+    return "  ".join(parts)
 
 
 def _follow_in_lines(glances: Any, output: Format, *, steps: bool) -> Document:

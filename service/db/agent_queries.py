@@ -242,7 +242,7 @@ def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, Pr
 
 def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """One row a step of a job: a later generation's takes the place of an earlier one's, never the other way."""
-    steps = [_finite_loss(row) for row in rows]
+    steps = [_finite(row) for row in rows]
     if steps:
         session.execute(_upsert_step(session.get_bind().dialect.name), steps)
 
@@ -280,7 +280,7 @@ def drop_oldest_lines(session: Session, keep: int) -> int:
 def _upsert_step(dialect: str) -> Any:
     statement = insert_of(dialect, StepRow.__table__)
     new = statement.excluded
-    columns = ("project", "generation", "loss", "step_time_s", "tokens", "at_s")
+    columns = tuple(each.name for each in StepRow.__table__.columns if not each.primary_key)
     return statement.on_conflict_do_update(
         index_elements=["job_id", "step"],
         set_={name: getattr(new, name) for name in columns},
@@ -293,7 +293,10 @@ def _insert_line(dialect: str) -> Any:
     return insert_of(dialect, LogRow.__table__).on_conflict_do_nothing(index_elements=["key", "line"])
 
 
-def _finite_loss(row: Mapping[str, object]) -> dict[str, object]:
-    """A loss that is not a number is stored as none: not every database can hold it."""
-    loss = row["loss"]
-    return {**row, "loss": loss if isinstance(loss, float) and math.isfinite(loss) else None}
+def _finite(row: Mapping[str, object]) -> dict[str, object]:
+    """A loss or norm that is not a number is stored as none: not every database can hold it."""
+    finite = dict(row)
+    for name in ("loss", "grad_norm"):
+        value = row[name]
+        finite[name] = value if isinstance(value, float) and math.isfinite(value) else None
+    return finite

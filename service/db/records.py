@@ -308,6 +308,9 @@ class StepRecord:
     step_time_s: float
     tokens: int
     at_s: float
+    grad_norm: float | None
+    compute_s: float | None
+    send_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

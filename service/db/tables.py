@@ -482,6 +482,9 @@ class StepRow(Base):
     step_time_s: Mapped[float]
     tokens: Mapped[int] = mapped_column(BigInteger)
     at_s: Mapped[float]
+    grad_norm: Mapped[float | None]
+    compute_s: Mapped[float | None]
+    send_s: Mapped[float | None]
 
 
 class LogRow(Base):

@@ -107,12 +107,12 @@ def stages_of(settings: Settings, gang: Gang) -> list[TrainedStage]:
 
 
 def own_step(settings: Settings, gang: Gang, inputs: Tensor | None, targets: Tensor | None) -> Step:
-    executor = on_ours(settings, gang, stages_of(settings, gang), BusyMeter(gang.device))
+    executor = on_ours(settings, gang, stages_of(settings, gang), BusyMeter(gang.device), None)
     return lambda: executor.step(inputs, targets)
 
 
 def on_torch_step(settings: Settings, gang: Gang, inputs: Tensor | None, targets: Tensor | None) -> Step:
-    executor = on_torch(settings, gang, stages_of(settings, gang), BusyMeter(gang.device))
+    executor = on_torch(settings, gang, stages_of(settings, gang), BusyMeter(gang.device), None)
     return lambda: executor.step(inputs, targets)
 
 
@@ -214,7 +214,7 @@ def own_sleeping(
         for index in (stage - 1, stage)
         if 0 <= index < place.last_stage
     }
-    executor = PipelineExecutor(place, works, Messages(gang.pipeline, place, given))
+    executor = PipelineExecutor(place, works, Messages(gang.pipeline, place, given), None, meter)
     tokens = torch.zeros(plan.micro_batch * plan.micro_batches, plan.model.seq_len, dtype=torch.int64)
     inputs, targets = tokens if place.has_first else None, tokens if place.has_last else None
     return list(works.values()), lambda: executor.step(inputs, targets)

@@ -57,7 +57,7 @@ class Spel:
         """`projector` [d, r] is updated in place; `step_size` α is how far its columns turn at most, radians."""
         self.projector = projector
         self.momentum = torch.zeros_like(projector)
-        self._step_size = step_size
+        self.step_size = step_size
 
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
@@ -66,4 +66,4 @@ class Spel:
         tangent = gradient - self.projector @ ((inner + inner.T) / 2)
         self.momentum.lerp_(tangent, 1 - MOMENTUM)
         direction = msign(self.momentum)
-        self.projector.copy_(msign(self.projector - self._step_size * direction))
+        self.projector.copy_(msign(self.projector - self.step_size * direction))

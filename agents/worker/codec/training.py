@@ -36,6 +36,13 @@ class CodecTraining:
         if stage.sender is not None:
             self.spel = Spel(stage.sender.projector.data, STEP_SIZE * learning_rate)
 
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Of the steps from now on."""
+        for group in self.anchors.param_groups:
+            group["lr"] = learning_rate
+        if self.spel is not None:
+            self.spel.step_size = STEP_SIZE * learning_rate
+
     def step(self, gang: Gang, meter: BusyMeter) -> None:
         """Update by the gradients of an iteration; every stage with an end calls it between the same iterations."""
         if not self.ends:

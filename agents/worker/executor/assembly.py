@@ -17,6 +17,7 @@ from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.executor.stage_work import StageWork
 from agents.worker.executor.weights import WeightRule
 from agents.worker.gang import Gang
+from agents.worker.gradient_norm import GradientNorm
 from agents.worker.model import cross_entropy
 from agents.worker.schedule import TorchExecutor, pipeline_stage
 from agents.worker.settings import Settings
@@ -26,18 +27,31 @@ from agents.worker.trained_stage import TrainedStage
 class Executor(Protocol):
     """Runs the iterations of one rank."""
 
+    sending_s: float | None
+    """Of the last iteration: from the end of its last backward until all that was sent had left. None on a GPU."""
+
     def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
         """As `PipelineExecutor.step`."""
 
 
-def executor(settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter) -> Executor:
-    """What runs `stages`, those of this rank."""
+def executor(
+    settings: Settings,
+    gang: Gang,
+    stages: Sequence[TrainedStage],
+    meter: BusyMeter,
+    norm: GradientNorm | None,
+) -> Executor:
+    """What runs `stages`, those of this rank. `norm` measures their mean gradients before an iteration's update."""
     assemble = on_torch if settings.rank_plan.for_torch else on_ours
-    return assemble(settings, gang, stages, meter)
+    return assemble(settings, gang, stages, meter, norm)
 
 
 def on_torch(
-    settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
+    settings: Settings,
+    gang: Gang,
+    stages: Sequence[TrainedStage],
+    meter: BusyMeter,
+    norm: GradientNorm | None,
 ) -> TorchExecutor:
     """torch's runtime, for a plan that is `for_torch`."""
     plan = settings.plan
@@ -51,6 +65,9 @@ def on_torch(
     def update() -> None:
         for stage in stages:
             stage.average_gradients(gang.average)
+        if norm is not None:
+            norm.measure()
+        for stage in stages:
             stage.optimizer.step()
             stage.optimizer.zero_grad()
 
@@ -61,11 +78,15 @@ def on_torch(
         runtime_stages.append(
             pipeline_stage(stage.computes, stage.index, count, takes, gives, gang.pipeline, meter)
         )
-    return TorchExecutor(runtime_stages, settings.rank_plan, loss, update)
+    return TorchExecutor(runtime_stages, settings.rank_plan, loss, update, meter)
 
 
 def on_ours(
-    settings: Settings, gang: Gang, stages: Sequence[TrainedStage], meter: BusyMeter
+    settings: Settings,
+    gang: Gang,
+    stages: Sequence[TrainedStage],
+    meter: BusyMeter,
+    norm: GradientNorm | None,
 ) -> PipelineExecutor:
     """Our own executor, for any plan."""
     plan, rank_plan = settings.plan, settings.rank_plan
@@ -83,7 +104,7 @@ def on_ours(
         for index in (stage.index - 1, stage.index)
         if 0 <= index < rank_plan.last_stage
     }
-    return PipelineExecutor(rank_plan, work, Messages(gang.pipeline, rank_plan, given))
+    return PipelineExecutor(rank_plan, work, Messages(gang.pipeline, rank_plan, given), norm, meter)
 
 
 def _rule(settings: Settings, gang: Gang, stage: TrainedStage) -> WeightRule:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from agents.worker.busy import BusyMeter
 from agents.worker.executor.decision import decision
 from agents.worker.executor.messages import Messages, Tensors
 from agents.worker.executor.rank_plan import Action, RankPlan
 from agents.worker.executor.stage_work import StageWork
+from agents.worker.gradient_norm import GradientNorm
 
 
 class PipelineExecutor:
@@ -18,9 +20,18 @@ class PipelineExecutor:
     A rank drains what has arrived, lets the decision choose, computes, sends, and waits only when nothing can run.
     """
 
-    def __init__(self, plan: RankPlan, work: Mapping[int, StageWork], messages: Messages) -> None:
-        """`work` has the stages of this rank."""
-        self._plan, self._work, self._messages = plan, work, messages
+    def __init__(
+        self,
+        plan: RankPlan,
+        work: Mapping[int, StageWork],
+        messages: Messages,
+        norm: GradientNorm | None,
+        meter: BusyMeter,
+    ) -> None:
+        """`work` has the stages of this rank; `norm` measures their mean gradients before an iteration's update."""
+        self._plan, self._work, self._messages, self._norm = plan, work, messages, norm
+        self._meter = meter
+        self.sending_s: float | None = None
         self.trace: list[Action] = []
         """What the last iteration computed, in its order."""
 
@@ -36,8 +47,13 @@ class PipelineExecutor:
         self._messages.begin()
         iteration.run()
         self._messages.end()
+        self.sending_s = self._meter.since_computing_s()
         for work in self._work.values():
-            work.finish_iteration(self._plan.micro_batches)
+            work.mean_gradients(self._plan.micro_batches)
+        if self._norm is not None:
+            self._norm.measure()
+        for work in self._work.values():
+            work.rule.finish_iteration()
         return [loss for _, loss in sorted(iteration.losses.items())]
 
 

@@ -112,9 +112,9 @@ class StageWork:
                 stage_backward_weight(self._module.parameters(), pending.groups)
         self.rule.after_backward(micro_batch)
 
-    def finish_iteration(self, micro_batches: int) -> None:
-        """What follows the last backward. Gradients beside the rule stay, averaged over the micro-batches."""
-        self.rule.finish_iteration()
+    def mean_gradients(self, micro_batches: int) -> None:
+        """What follows the last backward: the gradients by which an iteration ends, averaged, beside the rule too."""
+        self.rule.mean_gradients()
         for parameter in self._beside:
             if parameter.grad is not None:
                 parameter.grad.div_(micro_batches)

@@ -12,7 +12,7 @@ class WeightRule(Protocol):
     An executor calls, for every micro-batch of an iteration (numbered from 0 in each): `forward_weights` around its
     forward, `backward_weights` around its backward (of a split one around both parts), and `after_backward` once its
     gradient has been added to `parameter.grad`. After the last backward of the iteration it calls
-    `finish_iteration`. Calls of one stage never overlap.
+    `mean_gradients` and then `finish_iteration`. Calls of one stage never overlap.
     """
 
     @property
@@ -27,6 +27,9 @@ class WeightRule(Protocol):
 
     def after_backward(self, micro_batch: int) -> None:
         """Update the weights now, if the rule updates within an iteration."""
+
+    def mean_gradients(self) -> None:
+        """If the rule updates at the end of an iteration: put the mean gradients, by which it will, in place."""
 
     def finish_iteration(self) -> None:
         """Update the weights at the end of an iteration, if the rule updates then."""

@@ -48,6 +48,7 @@ class SerialPipeline:
                 said = ", ".join(map(str, waiting))
                 raise ValueError(f"ranks wait for each other at {said}: no order of theirs is legal")
         for work in self._work:
+            work.rule.mean_gradients()
             work.rule.finish_iteration()
         return [loss for _, loss in sorted(run.losses.items())]
 

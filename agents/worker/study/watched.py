@@ -52,6 +52,10 @@ class Watched:
         """The rule's."""
         self.rule.after_backward(micro_batch)
 
+    def mean_gradients(self) -> None:
+        """The rule's."""
+        self.rule.mean_gradients()
+
     def finish_iteration(self) -> None:
         """The rule's."""
         self.rule.finish_iteration()

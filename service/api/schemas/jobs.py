@@ -88,6 +88,9 @@ STEP = {
     "tokens": 4096,
     "generation": 1,
     "at_s": 1764460841.0,
+    "grad_norm": 0.84,
+    "compute_s": 0.61,
+    "send_s": 0.02,
 }
 LOG_LINE = {
     "seq": 1201,
@@ -213,7 +216,12 @@ class Job(Answer):
 
 
 class Step(Answer):
-    """One training step (iteration) as it was reported. `loss` is null where it is not a number."""
+    """One training step (iteration) as its last stage reported it.
+
+    `loss` and `grad_norm` (of all stages, before clipping) are null where they are no numbers. Of `step_time_s` that
+    stage computed `compute_s`, and spent `send_s` at its end until what it had sent was gone; the rest it waited for
+    others. What a worker did not tell is null.
+    """
 
     model_config = example(STEP)
 
@@ -223,6 +231,9 @@ class Step(Answer):
     tokens: int
     generation: int
     at_s: float
+    grad_norm: float | None
+    compute_s: float | None
+    send_s: float | None
 
 
 class LogLine(Answer):

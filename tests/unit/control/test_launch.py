@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.protocol import WorkerCodec, WorkerPlan
+from agents.protocol import WorkerCodec, WorkerPlan, WorkerRateSchedule
 from scheduler.job import Schedule
 from scheduler.packing import StageSlots
 from scheduler.placement import Cut, Placement, Segment
@@ -176,3 +176,29 @@ def test_the_next_free_port_goes_round(taken: frozenset[int], last: int | None, 
 
 def test_checkpoints_of_different_jobs_have_different_folders() -> None:
     assert default_checkpoint_uri("file:///c/", "nlp", "job-1") == "file:///c/nlp/job-1"
+
+
+def test_the_built_in_worker_is_told_how_to_learn() -> None:
+    run = {
+        "builtin": "gpt",
+        "optimizer": "muon",
+        "rate_schedule": {"warmup_steps": 3, "decay": "linear", "final": 0.5},
+        "ready_first": True,
+        "updates": {"rule": "2bw", "every": 2, "error_feedback": 1.0},
+    }
+    gang = replace(_gang(), document=parse_job(job_document(run=run)))
+    plan = worker_plan(gang, 0)
+    assert (plan.optimizer, plan.binding) == ("muon", "hint")
+    assert plan.rate_schedule == WorkerRateSchedule(warmup_steps=3, decay="linear", final=0.5)
+    assert (plan.weight_rule, plan.update_every, plan.error_feedback) == ("double-buffered", 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [("paci", "current"), ("2bw", "double-buffered"), ("prediction", "predicted"), ("stashing", "stashed")],
+)
+def test_every_rule_of_updates_has_its_name_at_the_worker(rule: str, told: str) -> None:
+    gang = replace(
+        _gang(), document=parse_job(job_document(run={"builtin": "gpt", "updates": {"rule": rule}}))
+    )
+    assert worker_plan(gang, 0).weight_rule == told

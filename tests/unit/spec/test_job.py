@@ -84,7 +84,7 @@ def test_the_completed_job_reads_back_to_itself(document: Any) -> None:
 def test_defaults_are_filled_in() -> None:
     completed = parse_job(job()).completed()
     assert completed["elasticity"] == "resize"
-    assert completed["run"] == {"builtin": "gpt", "learning_rate": 3e-4, "seed": 0}
+    assert completed["run"] == {"builtin": "gpt", "optimizer": "adamw", "learning_rate": 3e-4, "seed": 0}
     assert completed["model"]["layers"] == 32
     assert completed["stop"] == {"signal": "TERM", "grace": 30.0}
     assert parse_job(job(run={"command": ["a"]})).effective_elasticity is Elasticity.NONE

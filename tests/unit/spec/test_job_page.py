@@ -15,9 +15,11 @@ from scheduler.spec.sections import (
     ParallelismSection,
     PlacementSection,
     ProfileSection,
+    RateScheduleSection,
     RunSection,
     StopSection,
     TrainingSection,
+    UpdatesSection,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
@@ -35,6 +37,8 @@ REFUSED = {"image"}
         PlacementSection,
         CheckpointSection,
         StopSection,
+        RateScheduleSection,
+        UpdatesSection,
         RunSection,
         ProfileSection,
     ],

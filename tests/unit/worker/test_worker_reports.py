@@ -47,14 +47,14 @@ def test_report_lines_are_appended_one_object_each(tmp_path: Path) -> None:
     path = tmp_path / "report.jsonl"
     path.write_text('{"kind": "ready"}\n')
     report = Report(str(path))
-    report.step(3, float("nan"), 0.5, 2048)
+    report.step(3, float("nan"), 0.5, 2048, grad_norm=1.5, compute_s=0.3, send_s=None)
     report.checkpoint(3, "file:///c/step-00000003")
     report.end(Cause.STOPPED, "x" * 10_000)
 
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["kind"] for line in lines] == ["ready", "step", "checkpoint", "end"]
-    assert {key: lines[1][key] for key in ("step", "step_time_s", "tokens")} == {
-        "step": 3, "step_time_s": 0.5, "tokens": 2048,
+    assert {key: value for key, value in lines[1].items() if key not in ("loss", "at_s")} == {
+        "kind": "step", "step": 3, "step_time_s": 0.5, "tokens": 2048, "grad_norm": 1.5, "compute_s": 0.3,
     }  # fmt: skip
     assert lines[3]["cause"] == "stopped"
     assert len(lines[3]["detail"]) == 4096, "as long as the wire takes"

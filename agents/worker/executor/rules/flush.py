@@ -39,9 +39,13 @@ class Flush:
         self._counted.ended(micro_batch)
         self._micro_batches += 1
 
+    def mean_gradients(self) -> None:
+        """Over the micro-batches of the iteration and the replicas."""
+        self.update.reduce(self._micro_batches)
+
     def finish_iteration(self) -> None:
         """The step."""
-        self.update.apply(self._micro_batches)
+        self.update.step()
         self.update.clear()
         self._counted.updates += 1
         self._micro_batches = 0

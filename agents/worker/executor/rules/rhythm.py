@@ -33,6 +33,9 @@ class Rhythm:
             self.pending = 0
             self.counted.updates += 1
 
+    def mean_gradients(self) -> None:
+        """Each update has taken its own."""
+
     def finish_iteration(self) -> None:
         """Raises DriftError where gradients are left, which no update would have had."""
         if self.pending or self.counted.in_flight:

@@ -43,13 +43,13 @@ class GuardedUpdate(Update):
 
     def apply(self, micro_batches: int) -> None:
         """As `Update.apply`, unless that is not finite."""
-        self._reduce(micro_batches)
+        self.reduce(micro_batches)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not _finite(gradients):
             self._go_back("gradients")
             return
         self._good.keep()
-        self._step()
+        self.step()
         if not _finite([parameter.data for parameter in self.parameters]):
             self._go_back("weights")
             return

@@ -42,14 +42,14 @@ class Update:
 
     def apply(self, micro_batches: int) -> None:
         """Step by the mean of the gradients of that many micro-batches. The gradients stay until `clear`."""
-        self._reduce(micro_batches)
-        self._step()
+        self.reduce(micro_batches)
+        self.step()
 
     def clear(self) -> None:
         """Drop the gradients."""
         self.optimizer.zero_grad()
 
-    def _reduce(self, micro_batches: int) -> None:
+    def reduce(self, micro_batches: int) -> None:
         """The mean over micro-batches and replicas, a layer at a time so that the copies stay small."""
         for layer in self.layers:
             gradients = [parameter.grad for parameter in layer if parameter.grad is not None]
@@ -57,6 +57,7 @@ class Update:
                 gradient.div_(micro_batches)
             self._average(gradients)
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Step by the gradients as they are."""
         with unseen_by_autograd(self.parameters):
             self._stepper.step()

@@ -48,7 +48,7 @@ def main() -> None:
         delayed = DelayedGroup(gang.pipeline, Postman(lambda: rng.uniform(0, most_s)))
         gang = replace(gang, pipeline=delayed)  # type: ignore[arg-type]
     make = {"torch": on_torch, "ours": on_ours}[os.environ["EXECUTOR"]]
-    executor = make(settings, gang, stages, BusyMeter(gang.device))
+    executor = make(settings, gang, stages, BusyMeter(gang.device), None)
     corpus = load_corpus(plan.corpus, plan.model.seq_len)
     losses, traces = [], []
     for step in range(1, plan.steps + 1):

@@ -1,0 +1,93 @@
+"""How a job says that it wants to learn: optimizer, rate, clipping, updates within an iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler import presets
+from scheduler.job import WEIGHTS_ALONE, WeightVersions
+from scheduler.profile import stage_profiles
+from scheduler.spec.issues import SpecError
+from scheduler.spec.job import JobDocument, parse_job
+
+JOB: dict[str, Any] = {
+    "name": "tiny",
+    "model": {"layers": 4, "hidden": 64, "heads": 4, "vocab": 256, "seq_len": 32},
+    "training": {"steps": 100, "micro_batches": 8},
+}
+
+
+def job(**run: Any) -> JobDocument:
+    return parse_job({**JOB, "run": {"builtin": "gpt", **run}})
+
+
+def test_it_is_kept_whole() -> None:
+    run = {
+        "optimizer": "muon",
+        "learning_rate": 0.01,
+        "rate_schedule": {"warmup_steps": 10, "decay": "cosine", "final": 0.1},
+        "clip_norm": 1.0,
+        "ready_first": True,
+        "seed": 3,
+    }
+    completed = job(**run).completed()
+    assert completed["run"] == {"builtin": "gpt", **run}
+    assert parse_job(completed) == parse_job(parse_job(completed).completed())
+
+
+@pytest.mark.parametrize(
+    ("run", "pointer", "said"),
+    [
+        (
+            {"rate_schedule": {"warmup_steps": 101}},
+            "/run/rate_schedule/warmup_steps",
+            "at most training.steps = 100",
+        ),
+        ({"rate_schedule": {"decay": "step"}}, "/run/rate_schedule/decay", "cosine"),
+        ({"optimizer": "sgd"}, "/run/optimizer", "muon"),
+        ({"clip_norm": 0}, "/run/clip_norm", "greater than 0"),
+        ({"clip_norm": 1.0, "updates": {"rule": "paci"}}, "/run/clip_norm", "nothing"),
+        ({"updates": {"rule": "paci", "every": 3}}, "/run/updates/every", "training.micro_batches = 8"),
+        ({"updates": {"rule": "paci", "error_feedback": 1.0}}, "/run/updates/error_feedback", "2bw"),
+        ({"updates": {"every": 2}}, "/run/updates/rule", ""),
+    ],
+)
+def test_what_cannot_be_is_refused_by_field(run: dict[str, Any], pointer: str, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        job(**run)
+    (issue,) = refused.value.issues
+    assert issue.pointer == pointer
+    assert said in issue.expected
+
+
+def test_a_command_of_its_own_learns_as_it_likes() -> None:
+    with pytest.raises(SpecError, match="clip_norm"):
+        parse_job({**JOB, "run": {"command": ["train"], "clip_norm": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("updates", "versions"),
+    [
+        (None, WEIGHTS_ALONE),
+        ({"rule": "paci"}, WeightVersions(held_bytes=12.0)),
+        ({"rule": "2bw"}, WeightVersions(held_bytes=4.0)),
+        ({"rule": "2bw", "error_feedback": 1.0}, WeightVersions(held_bytes=8.0)),
+        ({"rule": "prediction"}, WeightVersions(held_bytes=4.0)),
+        ({"rule": "stashing"}, WeightVersions(in_flight_bytes=4.0)),
+    ],
+)
+def test_the_planner_counts_the_weights_that_a_rule_keeps(
+    updates: dict[str, Any] | None, versions: WeightVersions
+) -> None:
+    wanted = job(**({} if updates is None else {"updates": updates})).to_spec("a", "p", 0.0)
+    plain = job().to_spec("a", "p", 0.0)
+    assert wanted.training.versions == versions
+    gpus = (presets.gpu("H100"),) * 2
+    for with_rule, without in zip(stage_profiles(wanted, gpus), stage_profiles(plain, gpus), strict=True):
+        weights = without.weight_bytes / 18
+        assert with_rule.weight_bytes == pytest.approx(without.weight_bytes + versions.held_bytes * weights)
+        assert with_rule.inflight_bytes == pytest.approx(
+            without.inflight_bytes + versions.in_flight_bytes * weights
+        )
