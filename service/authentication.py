@@ -140,6 +140,7 @@ class Authenticator:
         reading = self._reading.get(sha256)
         if reading is None:
             reading = self._reading[sha256] = asyncio.ensure_future(self._read_anew(sha256, now_s))
+            reading.add_done_callback(_look_at_its_end)
         return await asyncio.shield(reading)
 
     async def _read_anew(self, sha256: str, now_s: float) -> _Known | None:
@@ -166,6 +167,12 @@ class Authenticator:
         self._noted.move_to_end(token.token_id)
         _bound(self._noted)
         self._unwritten.add(token.token_id)
+
+
+def _look_at_its_end(reading: asyncio.Future[_Known | None]) -> None:
+    """Also where nobody waits for it any more: whoever asked may have gone away."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _read(session: Session, sha256: str, now_s: float) -> _Known | None:
