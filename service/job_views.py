@@ -15,6 +15,7 @@ from service.db.records import AllocationRecord, JobRecord, PromiseRecord
 from service.db.repositories import allocations, ledger, promises, reports
 from service.db.repositories.ledger import Spent
 from service.db.scope import EVERYTHING
+from service.throughput import model_flops_utilisation, tokens_per_s
 
 STEPS_OF_THE_MEDIAN = reports.RECENT_STEPS
 
@@ -103,6 +104,21 @@ class JobView:
     def stopped_by(self, cause: str) -> int:
         """How many of its generations were stopped for that."""
         return sum(view.allocation.stop_cause == cause for view in self.allocations)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Over all data replicas, by the measured iteration."""
+        return (
+            None if not self.measured_iteration_s else tokens_per_s(self.job.spec, self.measured_iteration_s)
+        )
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation of the GPUs of its last generation."""
+        if not self.measured_iteration_s or not self.allocations:
+            return None
+        gpus = [(part.gpu_type, part.gpus) for part in self.allocations[-1].chain]
+        return model_flops_utilisation(self.job.spec, gpus, self.measured_iteration_s)
 
     @property
     def preemptions(self) -> int:

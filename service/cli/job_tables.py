@@ -83,12 +83,20 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     )
     yield "loss", _losses(job)
     yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
+    yield "throughput", _throughput(job)
     yield "codec", codec_text(job["spec"])
     yield "retries", job["retries"] or None
     yield "preempted", _times(job["preemptions"])
     yield "moved", _times(job["moves"])
     yield "stopped because", job["stop_cause"]
     yield "checkpoint", job["checkpoint_uri"]
+
+
+def _throughput(job: Document) -> str | None:
+    if job["tokens_per_s"] is None:
+        return None
+    used = "" if job["mfu"] is None else f", {job['mfu']:.1%} MFU"
+    return f"{job['tokens_per_s']:,.0f} tokens/s{used}"
 
 
 def codec_text(job: Document) -> str | None:

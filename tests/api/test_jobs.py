@@ -169,6 +169,9 @@ async def test_a_job_tells_its_chain_its_series_and_its_bill(server: Server, nlp
     assert sum(part["stages"] for part in job["chain"]) == 3
     assert (job["first_loss"], job["last_loss"], job["reported_steps"]) == (5.0, 1.25, 4)
     assert job["measured_iteration_s"] == 1.0
+    training, model = job["spec"]["training"], job["spec"]["model"]
+    assert job["tokens_per_s"] == training["micro_batch"] * training["micro_batches"] * model["seq_len"]
+    assert 0 < job["mfu"] < 1
     assert job["predicted_iteration_s"] > 0
     assert job["queueing_s"] == pytest.approx(3.0, abs=0.1)
     assert job["jct_s"] == pytest.approx(3603.0, abs=1.0)

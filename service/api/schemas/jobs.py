@@ -71,6 +71,8 @@ JOB = {
     "why": "eu-west is cheapest now; eu-north is joined by the widest link",
     "predicted_iteration_s": 0.84,
     "measured_iteration_s": 0.88,
+    "tokens_per_s": 4654.5,
+    "mfu": None,
     "first_loss": 5.55,
     "last_loss": 3.91,
     "queueing_s": 9.1,
@@ -183,6 +185,10 @@ class Job(Answer):
     predicted_iteration_s: float | None
     measured_iteration_s: float | None
     """Median of the last 50 steps of the generation, without its first."""
+    tokens_per_s: float | None
+    """Over all data replicas, by the measured iteration."""
+    mfu: float | None
+    """Model FLOPs utilisation, a fraction of the peak of its GPUs; null where a peak is not known."""
     first_loss: float | None
     last_loss: float | None
     queueing_s: float | None
@@ -205,6 +211,8 @@ class Job(Answer):
             | {
                 "allocations": allocations,
                 "promised": None if view.promised is None else Promised.of(view.promised),
+                "tokens_per_s": view.tokens_per_s,
+                "mfu": view.mfu,
                 "preemptions": view.preemptions,
                 "moves": view.moves,
                 "chain": last.chain if last else (),

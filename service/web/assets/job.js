@@ -92,6 +92,7 @@ function draw(page, job, world) {
 
 function head(job, world) {
   const share = job.declared_steps ? job.reported_steps / job.declared_steps : 0;
+  const pace = [job.tokens_per_s === null ? null : `${number(job.tokens_per_s)} tokens/s`, job.mfu === null ? null : `${number(job.mfu * 100)} % MFU`].filter(Boolean).join(" · ");
   const accuracy = job.predicted_iteration_s && job.measured_iteration_s ? `${number((job.measured_iteration_s / job.predicted_iteration_s - 1) * 100)} % from the prediction` : "not measured yet";
   return h("section", { class: "job-head" },
     h("div", { class: "job-title" }, h("h1", null, job.name), state(job.state), h("span", { class: "mono faint" }, job.job_id)),
@@ -102,7 +103,7 @@ function head(job, world) {
     figures([
       ["Completion time", duration(job.jct_s ?? world.now - job.submitted_at_s), job.jct_s === null ? "so far" : "from submission to end"],
       ["Waited", duration(job.queueing_s), job.queue_position === null ? null : `position ${job.queue_position} in the queue`],
-      ["Iteration", duration(job.measured_iteration_s), accuracy],
+      ["Iteration", duration(job.measured_iteration_s), pace ? `${accuracy} · ${pace}` : accuracy],
       ["Predicted iteration", duration(job.predicted_iteration_s), "by the timeline, for what was granted"],
       ["Loss", job.last_loss === null ? "–" : job.last_loss.toFixed(4), job.first_loss === null ? null : `began at ${job.first_loss.toFixed(4)}`],
       ["Cost so far", usd(job.cost_usd.total), energy(job.energy_kwh.total)],

@@ -145,6 +145,8 @@ def _waiting(now_s: float) -> Document:
         "allocations": [],
         "predicted_iteration_s": None,
         "measured_iteration_s": None,
+        "tokens_per_s": None,
+        "mfu": None,
         "first_loss": None,
         "last_loss": None,
         "reasons": [{"code": "GpusExhausted", "detail": "8 GPUs are free in 3 regions, 12 are needed"}],
