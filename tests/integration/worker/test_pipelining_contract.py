@@ -90,7 +90,8 @@ def test_the_runtime_executes_the_order_and_averages_gradients(
     plan = rank_plan(wire_plan(together(line(1), gpipe(1, 2)), 0, **changes), 0, 1)
     stage = pipeline_stage(module, 0, 1, (torch.empty(2, 3),), (example,), alone, meter)
     updates: list[None] = []
-    executor = TorchExecutor([stage], plan, torch.nn.functional.mse_loss, lambda: updates.append(None))
+    loss = torch.nn.functional.mse_loss
+    executor = TorchExecutor([stage], plan, loss, lambda: updates.append(None), meter)
 
     losses = executor.step(x, target)
 
