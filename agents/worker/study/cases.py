@@ -34,6 +34,10 @@ class Case:
     def is_synchronous(self) -> bool:
         return self.rule.name == "flush"
 
+    def micro_batches_an_iteration(self, updates: int) -> int:
+        """Synchronous updates are iterations; the others are all in one, so that the pipeline never empties."""
+        return self.micro_batches * (1 if self.is_synchronous else updates)
+
 
 def cases() -> list[Case]:
     """All of them, the synchronous one of each optimizer first."""

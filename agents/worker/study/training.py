@@ -9,11 +9,12 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from agents.protocol import WorkerModel, WorkerPlan
+from agents.protocol import WorkerModel, WorkerPlan, WorkerRateSchedule
 from agents.worker.data import Corpus
 from agents.worker.executor.rank_plan import windowed
 from agents.worker.executor.rules.choice import weight_rule
 from agents.worker.executor.weights import WeightRule
+from agents.worker.learning_rate import rate_factor
 from agents.worker.model import cross_entropy
 from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
@@ -24,7 +25,7 @@ from agents.worker.study.watched import Watched
 MODEL = WorkerModel(
     layers=LAYERS, hidden=48, heads=4, kv_heads=4, head_dim=12, ffn=128, vocab=256, seq_len=32
 )
-WARM_UP = 25
+RATE = WorkerRateSchedule(warmup_steps=25)
 HELD_OUT_SEQUENCES = 512
 CPU = torch.device("cpu")
 
@@ -47,9 +48,9 @@ class Outcome:
 def train_case(case: Case, seed: int, updates: int, learning_rate: float, corpus: Corpus) -> Outcome:
     """One run. The same arguments give the same outcome, on the same machine."""
     stages = _stages(case, seed, learning_rate)
-    per_iteration = case.micro_batches * (1 if case.is_synchronous else updates)
+    per_iteration = case.micro_batches_an_iteration(updates)
     rules = [
-        Watched(_rule(case, stage, learning_rate, per_iteration, cap), list(stage.parameters()))
+        Watched(_rule(case, stage, learning_rate, updates, cap), list(stage.parameters()))
         for stage, cap in zip(stages, case.window, strict=True)
     ]
     pipeline = SerialPipeline(stages, rules, cross_entropy)
@@ -89,26 +90,27 @@ def _stages(case: Case, seed: int, learning_rate: float) -> list[StageModule]:
     return [StageModule(plan, stage, CPU) for stage in range(stages)]
 
 
-def _rule(case: Case, stage: StageModule, learning_rate: float, micro_batches: int, cap: int) -> WeightRule:
+def _rule(case: Case, stage: StageModule, learning_rate: float, updates: int, cap: int) -> WeightRule:
     layers = [layer for _, layer in stage.named_layers()]
     optimizer = (
         make_muon(stage.named_layers(), learning_rate)
         if case.optimizer == "muon"
         else make_optimizer(stage, learning_rate)
     )
-    _warm_up(optimizer, learning_rate)
+    _warm_up(optimizer, learning_rate, updates)
+    micro_batches = case.micro_batches_an_iteration(updates)
     return weight_rule(case.rule, layers, optimizer, _alone, micro_batches=micro_batches, in_flight=cap)
 
 
-def _warm_up(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Let the learning rate grow evenly over the first `WARM_UP` steps: late gradients all point the same way then."""
+def _warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int) -> None:
+    """Let the learning rate grow over the first updates, whose late gradients would all point the same way."""
     steps = 0
 
     def set_rate(*_: object) -> None:
         nonlocal steps
         steps += 1
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, steps / WARM_UP)
+            group["lr"] = learning_rate * rate_factor(RATE, steps, updates)
 
     optimizer.register_step_pre_hook(set_rate)
 
