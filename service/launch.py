@@ -72,7 +72,10 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
     shared = _shared_environment(gang, len(ranked))
     builtin = document.is_builtin
     plans = {
-        stage.stage: {"BACE_PLAN": worker_plan(gang, stage.stage).model_dump_json()} if builtin else {}
+        # Fields at their defaults stay away: a worker of an older version does not know all of them.
+        stage.stage: {"BACE_PLAN": worker_plan(gang, stage.stage).model_dump_json(exclude_defaults=True)}
+        if builtin
+        else {}
         for stage in gang.slots
     }
     return tuple(

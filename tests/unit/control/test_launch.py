@@ -178,6 +178,15 @@ def test_checkpoints_of_different_jobs_have_different_folders() -> None:
     assert default_checkpoint_uri("file:///c/", "nlp", "job-1") == "file:///c/nlp/job-1"
 
 
+def test_a_plain_job_tells_a_worker_of_the_first_version_nothing_that_it_does_not_know() -> None:
+    gang = replace(_gang(), document=parse_job(job_document(run={"builtin": "gpt"})))
+    told = json.loads(stage_processes(gang)[0].env["BACE_PLAN"])
+    assert set(told) <= {
+        "model", "steps", "micro_batch", "micro_batches", "dtype", "recompute", "layers_per_stage", "window",
+        "learning_rate", "seed", "corpus", "checkpoint_uri", "checkpoint_every", "resume_step",
+    }  # fmt: skip
+
+
 def test_the_built_in_worker_is_told_how_to_learn() -> None:
     run = {
         "builtin": "gpt",
