@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sqlalchemy import Table, event, func, insert, or_, select, text
+from sqlalchemy import Table, and_, bindparam, event, func, insert, or_, select, text
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import EventRecord
 from service.db.scope import Scope
-from service.db.tables import EventRow
+from service.db.tables import SHARED_PROJECT, EventRow
 
 _PENDING = "pending_events"
 _WROTE = "wrote_events"
@@ -23,6 +23,22 @@ _LOCK = 0x6261_6365  # any constant that nobody else uses as an advisory lock
 _INSERT = insert(cast("Table", EventRow.__table__))
 _TAKE_TURN = text("SELECT pg_advisory_xact_lock(:lock)")
 _events = Reader(EventRecord, EventRow)
+
+
+# Every reader of the stream, whenever anything happens.
+_AFTER = _events.select(EventRow.seq > bindparam("seen")).order_by(EventRow.seq).limit(bindparam("most"))
+_AFTER_OF_PROJECT = (
+    _events.select(
+        EventRow.seq > bindparam("seen"),
+        or_(
+            EventRow.project == bindparam("project"),
+            # What all share is the cluster, not who else may use it.
+            and_(EventRow.project == SHARED_PROJECT, EventRow.object_kind.not_in(("account", "token"))),
+        ),
+    )
+    .order_by(EventRow.seq)
+    .limit(bindparam("most"))
+)
 
 
 def append(
@@ -88,14 +104,15 @@ def after(
     object_id: str | None = None,
 ) -> list[EventRecord]:
     """Events with a number above `seq`, oldest first; of one object if it is named."""
-    where = [EventRow.seq > seq, scope.with_shared(EventRow.project)]
-    if scope.project is not None:  # what all share is the cluster, not who else may use it
-        where.append(or_(scope.of(EventRow.project), EventRow.object_kind.not_in(("account", "token"))))
+    parameters: dict[str, Any] = {"seen": seq, "most": limit}
+    statement = _AFTER
+    if scope.project is not None:
+        statement, parameters["project"] = _AFTER_OF_PROJECT, scope.project
     if object_kind is not None:
-        where.append(EventRow.object_kind == object_kind)
+        statement = statement.where(EventRow.object_kind == object_kind)
     if object_id is not None:
-        where.append(EventRow.object_id == object_id)
-    return _events.all(session, *where, order_by=[EventRow.seq], limit=limit)
+        statement = statement.where(EventRow.object_id == object_id)
+    return _events.fetch(session, statement, parameters)
 
 
 def last_seq(session: Session) -> int:
