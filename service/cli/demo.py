@@ -29,7 +29,7 @@ SCENARIO = "scenarios/three-regions.yaml"
 JOB = "jobs/demo.yaml"
 SLOTS = 2
 """CPU slots of each region: fewer than the job has stages."""
-OFFER = ("--cpu-slots", str(SLOTS), "--probe-seconds", "2", "--stop-workers-on-exit")
+OFFER = ("--probe-seconds", "2", "--stop-workers-on-exit")
 
 SERVER_SETTINGS = {
     "BACE_HEARTBEAT_INTERVAL_S": "0.5",
@@ -147,7 +147,8 @@ def tell(job: Document, result: Path) -> None:
 
 def agent_plans(regions: Sequence[str]) -> list[AgentPlan]:
     """One agent for each region, with CPU slots."""
-    return [AgentPlan(f"{region}-1", region, OFFER) for region in regions]
+    offer = ("--cpu-slots", str(SLOTS), *OFFER)
+    return [AgentPlan(f"{region}-1", region, offer) for region in regions]
 
 
 def take_down(stack: Stack) -> None:

@@ -31,6 +31,8 @@ from service.cli.testbed.network import Link, Network
 
 SCENARIO = "scenarios/three-continents.yaml"
 JOB = "jobs/wan_demo.yaml"
+SLOTS = 1
+"""CPU slots of each region: fewer than the job has stages, and no more than those have cores."""
 
 
 def run_wan_demo(port: int | None, steps: int | None, result: Path) -> None:
@@ -41,6 +43,7 @@ def run_wan_demo(port: int | None, steps: int | None, result: Path) -> None:
         with bed_of(network_of(scenario)) as bed, passing_stack() as stack:
             for link in bed.network.links:
                 say(f"{link.src} → {link.dst}: {link.latency_ms:g} ms, {link.mbps:g} Mbit/s")
+            offer = ("--cpu-slots", str(SLOTS), *OFFER)
             server = start_told_server(stack, stack.folder, port, scenario)
             spaces = {region: bed.namespace(region) for region in bed.network.regions}
             server_port = server.url.rpartition(":")[2]
@@ -49,7 +52,7 @@ def run_wan_demo(port: int | None, steps: int | None, result: Path) -> None:
             start_agents(
                 server,
                 [
-                    AgentPlan(f"{region}-1", region, OFFER, bed.address(region), space.prefix)
+                    AgentPlan(f"{region}-1", region, offer, bed.address(region), space.prefix)
                     for region, space in spaces.items()
                 ],
             )
@@ -79,6 +82,7 @@ def grant(bed: Bed, placement: Document) -> None:
         mbps = granted.get((link.src, link.dst), granted.get((link.dst, link.src)))
         if mbps is not None:
             bed.change(link.model_copy(update={"mbps": mbps}))
+            say(f"{link.src} → {link.dst} carries {mbps:.4g} Mbit/s from now on: what the plan was granted.")
 
 
 def _require_namespaces() -> None:
