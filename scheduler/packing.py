@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduler.cluster import Node, PoolKey
@@ -21,33 +21,41 @@ class StageSlots:
     slots: tuple[Slot, ...]
 
 
-def pack(nodes: Sequence[Node], placement: Placement) -> tuple[StageSlots, ...]:
-    """The slots of every stage of the placement, in pipeline order.
+class FreeSlots:
+    """The free GPUs of nodes, from which placements take theirs, one after the other."""
 
-    A stage stands inside one node where one has the room, because its tensor ranks talk all the time, and the
-    whole stages of a segment use as few nodes as can hold them: the node that takes the most stages first, the
-    last ones where they fit most tightly, so that empty nodes stay empty. A stage that no node can hold whole is
-    spread over what is left, again over few nodes. Ties go by node id: the answer does not depend on the order
-    of `nodes`.
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._pools: dict[PoolKey, dict[str, list[int]]] = {}
+        for node in nodes:
+            if node.free_gpus:
+                pool = self._pools.setdefault((node.region, node.gpu_type), {})
+                pool[node.node_id] = sorted(node.free_gpus)
 
-    Raises InvalidValueError, which names the pool, if the nodes lack room.
-    """
-    free: dict[PoolKey, dict[str, list[int]]] = {}
-    for node in nodes:
-        free.setdefault((node.region, node.gpu_type), {})[node.node_id] = sorted(node.free_gpus)
-    packed: list[StageSlots] = []
-    for segment in placement.segments:
-        pool = free.get((segment.region, segment.gpu_type), {})
-        room = sum(map(len, pool.values()))
-        if room < segment.gpus:
-            raise InvalidValueError(
-                f"placement: segment {segment.region}/{segment.gpu_type}",
-                segment.gpus,
-                f"at most the {room} free GPUs of the pool's nodes",
-            )
-        for slots in _stages(pool, segment.stages, segment.gpus_per_stage):
-            packed.append(StageSlots(len(packed), slots))
-    return tuple(packed)
+    def take(self, placement: Placement) -> tuple[StageSlots, ...]:
+        """The slots of every stage of the placement, in pipeline order; they are free no more.
+
+        A stage stands inside one node where one has the room, because its tensor ranks talk all the time, and the
+        whole stages of a segment use as few nodes as can hold them: the node that takes the most stages first, the
+        last ones where they fit most tightly, so that empty nodes stay empty. A stage that no node can hold whole is
+        spread over what is left, again over few nodes. Ties go by node id: the answer does not depend on the order
+        of the nodes.
+
+        Raises InvalidValueError, which names the pool, if the nodes lack room; what is free then is not to be relied
+        on any more.
+        """
+        packed: list[StageSlots] = []
+        for segment in placement.segments:
+            pool = self._pools.get((segment.region, segment.gpu_type), {})
+            room = sum(map(len, pool.values()))
+            if room < segment.gpus:
+                raise InvalidValueError(
+                    f"placement: segment {segment.region}/{segment.gpu_type}",
+                    segment.gpus,
+                    f"at most the {room} free GPUs of the pool's nodes",
+                )
+            for slots in _stages(pool, segment.stages, segment.gpus_per_stage):
+                packed.append(StageSlots(len(packed), slots))
+        return tuple(packed)
 
 
 def _stages(pool: dict[str, list[int]], stages: int, gpus: int) -> Iterator[tuple[Slot, ...]]:
@@ -77,6 +85,10 @@ def _tightest(room: dict[str, int], wanted: int) -> str:
 
 
 def _take(pool: dict[str, list[int]], node_id: str, gpus: int) -> list[Slot]:
-    """Up to so many GPUs of a node, lowest index first."""
-    here, pool[node_id] = pool[node_id][:gpus], pool[node_id][gpus:]
+    """Up to so many GPUs of a node, lowest index first. One that has none left is left out from then on."""
+    here, rest = pool[node_id][:gpus], pool[node_id][gpus:]
+    if rest:
+        pool[node_id] = rest
+    else:
+        del pool[node_id]
     return [(node_id, index) for index in here]

@@ -11,13 +11,12 @@ transaction of their plan; `begin_promised` is the transaction in which they beg
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from scheduler.cluster import Node
 from scheduler.job import Elasticity, JobState
-from scheduler.packing import StageSlots, pack
+from scheduler.packing import FreeSlots
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.snapshot import Snapshot
 from service import causes
@@ -84,12 +83,11 @@ def pack_starts(
     snapshot: Snapshot, starts: Sequence[Start], allocation_ids: Iterable[str]
 ) -> tuple[PackedStart, ...]:
     """GPUs for starts that all fit, one after the other. Raises InvalidValueError if the nodes lack room."""
-    nodes, packed = list(snapshot.cluster.nodes), []
-    for start, allocation_id in zip(starts, allocation_ids, strict=False):
-        slots = pack(nodes, start.placement)
-        nodes = _without(nodes, slots)
-        packed.append(PackedStart(start, slots, allocation_id))
-    return tuple(packed)
+    free = FreeSlots(snapshot.cluster.nodes)
+    return tuple(
+        PackedStart(start, free.take(start.placement), allocation_id)
+        for start, allocation_id in zip(starts, allocation_ids, strict=False)
+    )
 
 
 def apply_plan(session: Session, plan: PackedPlan, grounds: Grounds) -> int:
@@ -154,14 +152,6 @@ def _stoppable(session: Session, job_id: str) -> JobRecord:
     if job.spec["elasticity"] == Elasticity.NONE:
         raise StalePlanError(f"job {job_id} may not be stopped: its elasticity is none")
     return job
-
-
-def _without(nodes: Sequence[Node], slots: Sequence[StageSlots]) -> list[Node]:
-    taken = {slot for stage in slots for slot in stage.slots}
-    return [
-        replace(node, free_gpus=tuple(gpu for gpu in node.free_gpus if (node.node_id, gpu) not in taken))
-        for node in nodes
-    ]
 
 
 def _used(starts: Iterable[PackedStart]) -> Iterator[tuple[str, str]]:

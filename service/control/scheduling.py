@@ -119,7 +119,7 @@ class Scheduler:
             return Outcome.INVALID
         # 5. pack
         with self._timed("pack"):
-            packed = self._pack(snapshot, plan)
+            packed = await self._services.compute.run(lambda: self._pack(snapshot, plan))
         # 6. apply
         with self._timed("apply"):
             return await self._apply(snapshot, packed)
@@ -146,7 +146,7 @@ class Scheduler:
         standing = await self._services.compute.run(lambda: stand(snapshot, pending, max_age_s))
         if not (standing.beginning or standing.broken):
             return Outcome.EMPTY
-        packed = self._pack_promises(snapshot, standing, rows)
+        packed = await self._services.compute.run(lambda: self._pack_promises(snapshot, standing, rows))
         begun = await self._write(lambda session: applier.begin_promised(session, packed, self._grounds()))
         if isinstance(begun, Outcome):
             return begun

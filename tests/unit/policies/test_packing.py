@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scheduler.cluster import Node
 from scheduler.errors import InvalidValueError
 from scheduler.job import Schedule
-from scheduler.packing import pack
+from scheduler.packing import FreeSlots, StageSlots
 from scheduler.placement import Placement, Segment
 
 
@@ -19,6 +19,10 @@ def stages(count: int, gpus: int, region: str = "a") -> Placement:
     return Placement(
         (Segment(region, "g", count, gpus),), (), Schedule.ONE_F_ONE_B, tuple(range(count, 0, -1))
     )
+
+
+def pack(nodes: list[Node], placement: Placement) -> tuple[StageSlots, ...]:
+    return FreeSlots(nodes).take(placement)
 
 
 def nodes_of(packed) -> list[set[str]]:
@@ -79,3 +83,28 @@ def test_every_stage_gets_its_gpus_once_whatever_the_order_of_the_nodes(free, co
     mixed = list(nodes)
     shuffler.shuffle(mixed)
     assert pack(mixed, stages(count, gpus)) == packed
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4))),
+)
+@settings(deadline=None)
+def test_one_after_the_other_takes_what_each_would_take_of_what_is_left(frees, asked):
+    nodes = [node(f"n{number}", free) for number, free in enumerate(frees)]
+    free = FreeSlots(nodes)
+    for count, gpus in asked:
+        if count * gpus > sum(len(each.free_gpus) for each in nodes):
+            continue
+        packed = free.take(stages(count, gpus))
+        assert packed == pack(nodes, stages(count, gpus))
+        taken = {slot for stage in packed for slot in stage.slots}
+        nodes = [
+            Node(
+                each.node_id,
+                "a",
+                "g",
+                tuple(gpu for gpu in each.free_gpus if (each.node_id, gpu) not in taken),
+            )
+            for each in nodes
+        ]
