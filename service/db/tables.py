@@ -190,6 +190,7 @@ class NodeRow(Base):
     __table_args__ = (
         CheckConstraint("state IN ('ready', 'cordoned', 'lost')", name="node_state"),
         CheckConstraint("gpus > 0", name="node_gpus"),
+        Index("nodes_by_address", "address"),
     )
 
 
@@ -381,6 +382,8 @@ class AllocationRow(Base):
             sqlite_where=text("state <> 'ended'"),
             postgresql_where=text("state <> 'ended'"),
         ),
+        # The last port used at an address, at every start.
+        Index("allocations_by_master", "master_address", "created_at_s", "allocation_id"),
     )
 
 
