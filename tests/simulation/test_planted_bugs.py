@@ -12,10 +12,15 @@ SECONDS = 60.0
 AGENTS = 10
 
 
+CAUGHT_LAST_BY = {"skip the epoch check": 2, "start beyond a quota": 5}
+"""Where it is quicker to begin; any seed may do once the code has changed."""
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str) -> None:
-    for seed in range(1, SEEDS + 1):
+    first = CAUGHT_LAST_BY.get(name, 1)
+    for seed in (first, *(seed for seed in range(1, SEEDS + 1) if seed != first)):
         with PLANTED[name]():
             outcome = run(Plan(seed, SECONDS, AGENTS))
         if outcome.violations:
