@@ -1,4 +1,5 @@
-"""The one place where GPUs, ports and bandwidth are given away: a whole plan in one transaction, or nothing of it.
+"""The one place where GPUs, ports and bandwidth are given away: a whole plan in one transaction, or nothing of it. Of
+thousands of starts the first, and the others in the rounds that follow at once: a transaction has to end soon.
 
 `prepare` is done before (packing needs no database); `apply_plan` is the transaction. It is guarded three times: by
 the leader's epoch (its caller), by the version of the snapshot that the plan was made from, and by the keys of what
@@ -30,6 +31,8 @@ from service.db.scope import EVERYTHING
 from service.progress import stop
 from service.promises import Broken, starting_at_once
 
+MAX_STARTS = 64
+"""Of one transaction: others that write, heartbeats among them, wait for it."""
 ROUNDING = 1e-9
 """Relative: sums of granted bandwidth may exceed a capacity by rounding."""
 
@@ -42,6 +45,8 @@ class PackedPlan:
 
     snapshot_version: int
     starts: tuple[PackedStart, ...]
+    later: frozenset[str]
+    """Jobs that could start as well, and are decided on anew in the next round."""
     promised: tuple[Start | Move, ...]
     preemptions: tuple[Preempt, ...]
     holds: tuple[Hold, ...]
@@ -62,16 +67,16 @@ class PackedPromises:
 
 
 def prepare(snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str]) -> PackedPlan:
-    """Give every start that can begin its GPUs. An id for each start of the plan.
+    """Give the first starts that can begin their GPUs. An id for each start of the plan.
 
     Raises InvalidValueError if the nodes lack room.
     """
     at_once = starting_at_once(snapshot, plan)
+    beginning = [start for start in plan.starts if start.job_id in at_once]
     return PackedPlan(
         snapshot_version=plan.snapshot_version,
-        starts=pack_starts(
-            snapshot, [start for start in plan.starts if start.job_id in at_once], allocation_ids
-        ),
+        starts=pack_starts(snapshot, beginning[:MAX_STARTS], allocation_ids),
+        later=frozenset(start.job_id for start in beginning[MAX_STARTS:]),
         promised=(*(start for start in plan.starts if start.job_id not in at_once), *plan.moves),
         preemptions=plan.preemptions,
         holds=tuple(decision for decision in plan.decisions if isinstance(decision, Hold)),

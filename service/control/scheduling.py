@@ -28,6 +28,7 @@ from scheduler.job import JobState
 from scheduler.plan import Plan, Start
 from scheduler.policies import decide
 from scheduler.snapshot import Promise, Snapshot
+from service import topics
 from service.control import applier
 from service.control.applier import Grounds, PackedPlan, PackedPromises
 from service.control.asking import Asking, Seen
@@ -176,6 +177,9 @@ class Scheduler:
         seen = Seen.of(snapshot)
         given = {packed_start.start.job_id for packed_start in packed.starts}
         given |= {decision.job_id for decision in packed.promised}
+        given |= packed.later  # as if they were new in the next round
+        if packed.later:
+            await self._services.bus.publish(topics.PLANNING)
         self._asking.was_asked(replace(seen, version=version, waiting=seen.waiting - given), snapshot.now_s)
         metrics.placements.inc(len(packed.starts))
         metrics.preemptions.inc(len(packed.preemptions))

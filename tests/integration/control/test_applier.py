@@ -12,6 +12,7 @@ from sqlalchemy import delete, event, insert, select, update
 from sqlalchemy.orm import Session
 
 from scheduler.policies import PolicyConfig, decide
+from service import topics
 from service.adapters.compute import ThreadCompute
 from service.adapters.database import ThreadPoolDb
 from service.control import applier, leader
@@ -126,6 +127,24 @@ async def test_a_job_without_a_free_port_waits_alone(world: World) -> None:
     await agent.beat()
     assert await world.plan() is Outcome.APPLIED
     assert (await world.job(waits.job_id)).state == "starting"
+
+
+async def test_of_many_starts_the_first_begin_and_the_others_in_the_rounds_that_follow_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applier, "MAX_STARTS", 2)
+    await world.cluster_of("eu-north", slots=5)
+    job_ids = [await world.submit(parallelism={"stages": 1}) for _ in range(5)]
+    wakes = world.bus.subscribe(topics.PLANNING)
+    begun = []
+    for _ in range(3):
+        await world.plan()
+        states = [(await world.job(job_id)).state for job_id in job_ids]
+        begun.append(states.count("starting"))
+        assert states == sorted(states, reverse=True), "in their order"
+        if begun[-1] < len(job_ids):
+            await anext(wakes)  # the next round is woken
+    assert begun == [2, 4, 5]
 
 
 async def test_a_deposed_leader_changes_nothing(stored_world: World) -> None:
