@@ -103,7 +103,7 @@ async def test_heartbeats(server: ServerProcess, admin: httpx.AsyncClient, datab
 
     async def call(connection: Connection, number: int) -> int:
         agent = f"agent-{number % AGENTS}"
-        document = _beat(agent, keys.get(agent), number)
+        document = beat_document(agent, keys.get(agent), number)
         if news and agent in keys:
             seqs[agent] += 1
             document["reports"] = [_step(keys[agent], seqs[agent])]
@@ -119,7 +119,7 @@ async def _running(admin: httpx.AsyncClient, connections: list[Connection]) -> d
     """Agents of a node each; the first of them run a job of one stage. Agent → the key of its process."""
     link = connections[0]
     for number in range(AGENTS):
-        status, body = await link.call("POST", "/agent/v1/join", _join(number).model_dump_json().encode())
+        status, body = await link.call("POST", "/agent/v1/join", join_document(number).encode())
         assert status == 200, body
     for _ in range(RUNNING):
         job = job_document(parallelism={"stages": 1}, training={"steps": 1_000_000})
@@ -129,7 +129,7 @@ async def _running(admin: httpx.AsyncClient, connections: list[Connection]) -> d
     for turn in range(200):
         for number in range(AGENTS):
             agent = f"agent-{number}"
-            document = _beat(agent, keys.get(agent), turn)
+            document = beat_document(agent, keys.get(agent), turn)
             status, body = await link.call("POST", "/agent/v1/heartbeat", json.dumps(document).encode())
             assert status == 200, body
             if agent in keys:
@@ -142,7 +142,8 @@ async def _running(admin: httpx.AsyncClient, connections: list[Connection]) -> d
     raise AssertionError(f"{len(ready)} of {RUNNING} jobs run")
 
 
-def _beat(agent: str, key: str | None, number: int) -> dict[str, object]:
+def beat_document(agent: str, key: str | None, number: int) -> dict[str, object]:
+    """A heartbeat that tells of one process at most."""
     processes = (
         [] if key is None else [ProcessReport(key=key, state=ProcessState.READY).model_dump(mode="json")]
     )
@@ -163,7 +164,8 @@ def _step(key: str, seq: int) -> dict[str, object]:
     }
 
 
-def _join(number: int) -> JoinRequest:
+def join_document(number: int) -> str:
+    """Of an agent with a node of one slot."""
     gpu = GpuTypeOffer(
         name="cpu-slot",
         memory_bytes=8e9,
@@ -181,4 +183,5 @@ def _join(number: int) -> JoinRequest:
         port_first=29500,
         port_last=29509,
     )
-    return JoinRequest(agent_id=f"agent-{number}", nodes=[node], agent_version="0.1.0", clock_s=1.8e9)
+    request = JoinRequest(agent_id=f"agent-{number}", nodes=[node], agent_version="0.1.0", clock_s=1.8e9)
+    return request.model_dump_json()
