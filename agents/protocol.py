@@ -225,8 +225,10 @@ class WorkerPlan(Wire):
     corpus: Text | None = None
     """A file of text; by default the source text of the interpreter's standard library. Bytes are the tokens."""
     checkpoint_uri: Text
-    """`file://` folder, shared by the regions that the job may use."""
+    """`file://` folder that the regions of the job share, or an address that fsspec opens, such as `s3://…`."""
     checkpoint_every: Annotated[int, Field(ge=1, le=2**53)]
+    checkpoint_keep: Annotated[int, Field(ge=1, le=1000)] = 2
+    """How many of the last complete checkpoints stay."""
     resume_step: Counter = 0
     """The checkpoint to go on from; 0: from the beginning."""
 

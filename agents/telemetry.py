@@ -55,6 +55,12 @@ class CheckpointLine(Line):
     at_s: Seconds | None = None
 
 
+class CheckpointDamagedLine(Line):
+    """A checkpoint was left out: its log tells people so."""
+
+    kind: Literal["checkpoint-damaged"]
+
+
 class BusyLine(Line):
     """How busy the worker was since it last said so."""
 
@@ -72,8 +78,13 @@ class EndLine(Line):
     detail: str | None = None
 
 
-_LINE: TypeAdapter[ReadyLine | StepLine | CheckpointLine | BusyLine | EndLine] = TypeAdapter(
-    Annotated[ReadyLine | StepLine | CheckpointLine | BusyLine | EndLine, Field(discriminator="kind")]
+_LINE: TypeAdapter[ReadyLine | StepLine | CheckpointLine | CheckpointDamagedLine | BusyLine | EndLine] = (
+    TypeAdapter(
+        Annotated[
+            ReadyLine | StepLine | CheckpointLine | CheckpointDamagedLine | BusyLine | EndLine,
+            Field(discriminator="kind"),
+        ]
+    )
 )
 
 

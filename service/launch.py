@@ -145,6 +145,7 @@ def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
         corpus=document.run.corpus,
         checkpoint_uri=gang.checkpoint_uri,
         checkpoint_every=document.checkpoint.every_steps,
+        checkpoint_keep=document.checkpoint.keep,
         resume_step=gang.resume_step,
     )
 
@@ -216,6 +217,7 @@ def _shared_environment(gang: Gang, world_size: int) -> dict[str, str]:
         "BACE_RESUME_STEP": gang.resume_step,
         "BACE_CHECKPOINT_URI": gang.checkpoint_uri,
         "BACE_CHECKPOINT_EVERY": document.checkpoint.every_steps,
+        "BACE_CHECKPOINT_KEEP": document.checkpoint.keep,
     }
     return {name: str(value) for name, value in shared.items()}
 

@@ -57,6 +57,10 @@ class Report:
         """The checkpoint at `uri` is complete: training can go on after `step`."""
         self._line({"kind": "checkpoint", "step": step, "uri": uri})
 
+    def checkpoint_damaged(self, step: int, why: str) -> None:
+        """The checkpoint of `step` is not what was written; training goes on from one before."""
+        self._line({"kind": "checkpoint-damaged", "step": step, "detail": why[:4096]})
+
     def busy(self, from_s: float, to_s: float, busy_fraction: float) -> None:
         """Share of the time between `from_s` and `to_s` (Unix time) in which this process computed."""
         self._line({"kind": "busy", "from_s": from_s, "to_s": to_s, "busy_fraction": busy_fraction})

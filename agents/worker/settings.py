@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from agents.protocol import WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
+from agents.worker.checkpoint.address import open_store
+from agents.worker.checkpoint.store import Store
 from agents.worker.executor.from_wire import PlanError, rank_plan
 from agents.worker.executor.rank_plan import RankPlan
 
@@ -55,7 +55,7 @@ class Settings:
     plan: WorkerPlan
     rank_plan: RankPlan
     """Of `plan`, what this rank computes in which order."""
-    checkpoint_folder: Path
+    checkpoints: Store
     rendezvous_timeout_s: float
     peer_timeout_s: float
 
@@ -64,7 +64,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`.
 
     Raises:
-        WorkerEndError: `invalid-plan`, naming the variable or field, its value, and what would be right.
+        WorkerEndError: `invalid-plan`, naming the variable or field, its value, and what would be right;
+            `checkpoint-unwritable` where this node lacks what opens the checkpoints.
     """
     try:
         plan = WorkerPlan.model_validate_json(_text(environ, "BACE_PLAN"))
@@ -78,7 +79,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         place=place,
         plan=plan,
         rank_plan=_rank_plan(plan, place),
-        checkpoint_folder=_folder(plan.checkpoint_uri),
+        checkpoints=open_store(plan.checkpoint_uri),
         rendezvous_timeout_s=_seconds(environ, "BACE_RENDEZVOUS_TIMEOUT", 120.0),
         peer_timeout_s=_seconds(environ, "BACE_PEER_TIMEOUT", 600.0),
     )
@@ -168,13 +169,6 @@ def _check_codec(plan: WorkerPlan) -> None:
             f"codec with order.stage_ranks {plan.order.stage_ranks}: a codec's ends are on neighbouring ranks, "
             "so stage s must be on rank s"
         )
-
-
-def _folder(uri: str) -> Path:
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise _invalid(f"checkpoint_uri is {uri!r}: the built-in worker writes to file:///absolute/folder")
-    return Path(unquote(parts.path))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

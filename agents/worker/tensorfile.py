@@ -7,10 +7,8 @@ the header's metadata, so that a torn or damaged file is told apart from a whole
 from __future__ import annotations
 
 import json
-import os
 import zlib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,8 @@ class DamagedTensorFileError(Exception):
     """The file is torn, or something else than what was written."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> int:
-    """Write and fsync; the number of bytes written. Raises OSError when the disk does not take them."""
+def encoded(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """The content of a file, piece by piece; tensors on the CPU are not copied."""
     payloads = [_raw(tensor) for tensor in tensors.values()]
     header: dict[str, Any] = {}
     offset = checksum = 0
@@ -42,42 +40,35 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         checksum = zlib.crc32(payload.data, checksum)
         offset = end
     header["__metadata__"] = {**metadata, "crc32": f"{checksum:08x}"}
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)  # so that the tensors begin at a multiple of eight
-    with path.open("wb") as file:
-        file.write(len(encoded).to_bytes(LENGTH_BYTES, "little"))
-        file.write(encoded)
-        for payload in payloads:
-            file.write(payload.data)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors begin at a multiple of eight
+    yield len(text).to_bytes(LENGTH_BYTES, "little")
+    yield text
+    for payload in payloads:
+        yield payload.data
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def decoded(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors (on the CPU) and the metadata of a file.
 
-    Raises:
-        DamagedTensorFileError: it is not a whole file of this layout.
-        OSError: it cannot be read.
+    Raises DamagedTensorFileError for what is no whole file of this layout.
     """
-    content = np.fromfile(path, dtype=np.uint8)
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or length > min(MAX_HEADER_BYTES, len(content) - LENGTH_BYTES):
+        raise DamagedTensorFileError("it is too short for its header")
     try:
-        length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
-        if len(content) < LENGTH_BYTES or length > min(MAX_HEADER_BYTES, len(content) - LENGTH_BYTES):
-            raise DamagedTensorFileError(f"{path}: too short for its header")
-        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length].tobytes())
+        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
         metadata = header.pop("__metadata__")
-        payload = content[LENGTH_BYTES + length :]
+        payload = np.frombuffer(content, dtype=np.uint8, offset=LENGTH_BYTES + length)
         if f"{zlib.crc32(payload.data):08x}" != metadata["crc32"]:
-            raise DamagedTensorFileError(f"{path}: its bytes do not have the checksum of its header")
+            raise DamagedTensorFileError("its bytes do not have the checksum of its header")
         tensors = {}
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
             raw = torch.from_numpy(payload[begin:end].copy())
             tensors[name] = raw.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise DamagedTensorFileError(f"{path}: {error}") from error
+        raise DamagedTensorFileError(f"its header does not fit: {error}") from error
     return tensors, metadata
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from agents.worker.busy import BusyMeter
 from agents.worker.causes import Cause, WorkerEndError
-from agents.worker.checkpoint import CheckpointFolder
+from agents.worker.checkpoint.folder import CheckpointFolder
+from agents.worker.checkpoint.resuming import resume
+from agents.worker.checkpoint.writer import CheckpointWriter
 from agents.worker.data import Corpus, load_corpus
 from agents.worker.executor.assembly import Executor, executor
 from agents.worker.gang import Gang, StopVote, join
@@ -62,17 +65,9 @@ class Trainer:
         self.gang.average([loss])
         return float(loss.item())
 
-    def save(self, step: int, folder: CheckpointFolder, report: Report) -> None:
-        """Write a checkpoint together. Replicas are equal, so the first writes for all of them."""
-        place, plan = self.settings.place, self.settings.plan
-        if place.data_rank == 0:
-            for stage in self.stages:
-                stage.write(folder, step)
-        self.gang.barrier()
-        if place.leads:
-            digest = self.corpus.digest if self.corpus else ""
-            report.checkpoint(step, folder.publish(step, plan.model, plan.seed, digest))
-            folder.tidy()
+    def checkpoint_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What this rank has in a checkpoint, for each file."""
+        return {name: file for stage in self.stages for name, file in stage.checkpoint_tensors().items()}
 
 
 def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
@@ -88,23 +83,25 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     stop.gang_complete()
     report.ready()
 
-    folder = CheckpointFolder(settings.checkpoint_folder, place.allocation_id)
-    done = int(_leaders_choice(gang, "resume", lambda: str(folder.choose(plan.resume_step, plan.model))))
     if corpus is not None:
         _check_same_corpus(gang, corpus)
-    trainer = _prepare(settings, gang, corpus, folder, done)
-    cause = _loop(trainer, done, StopVote(gang, stop), folder, report)
+    folder = CheckpointFolder(settings.checkpoints, place.allocation_id)
+    trainer, done = _prepare(settings, gang, corpus, folder, report)
+    writer = CheckpointWriter(settings, gang, folder, corpus.digest if corpus else "", report)
+    cause = _loop(trainer, done, StopVote(gang, stop), writer, report)
+    writer.finish()
     trainer.meter.report_to(report, at_once=True)
     gang.barrier()  # nobody leaves while another may still need the store
     return cause
 
 
-def _loop(trainer: Trainer, done: int, vote: StopVote, folder: CheckpointFolder, report: Report) -> Cause:
+def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter, report: Report) -> Cause:
     place, plan = trainer.settings.place, trainer.settings.plan
     tokens = plan.micro_batch * plan.micro_batches * plan.model.seq_len * place.data_size
     reports = trainer.settings.rank_plan.has_last and place.data_rank == 0
     trainer.meter.start()
     for step in range(done + 1, plan.steps + 1):
+        writer.check()
         begin_s, computed_s = time.perf_counter(), trainer.meter.computed_s() if reports else 0.0
         vote.begin_step()
         loss = trainer.step(step)
@@ -123,35 +120,28 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, folder: CheckpointFolder,
             print(f"step {step} of {plan.steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
         trainer.meter.report_to(report)
         if stopping or step % plan.checkpoint_every == 0 or step == plan.steps:
-            trainer.save(step, folder, report)
+            writer.save(step, trainer.checkpoint_tensors())
         if stopping and step < plan.steps:
             return Cause.STOPPED
     return Cause.FINISHED
 
 
 def _prepare(
-    settings: Settings, gang: Gang, corpus: Corpus | None, folder: CheckpointFolder, done: int
-) -> Trainer:
+    settings: Settings, gang: Gang, corpus: Corpus | None, folder: CheckpointFolder, report: Report
+) -> tuple[Trainer, int]:
+    """The trainer, and the step after which it goes on."""
     meter = BusyMeter(gang.device)
     stages = [TrainedStage.of(settings.plan, index, gang.device) for index in settings.rank_plan.stages]
     for stage in stages:
         meter.count_steps(stage.optimizer)
-        if done:
-            stage.read(folder, done)
-    if done:
-        print(f"resumed after step {done}", flush=True)
+    done = resume(gang, folder, settings.plan, stages, report)
     # After that: a weight rule begins with the weights that it finds.
     norm = None
     if settings.plan.weight_rule == "flush":
         parameters = [parameter for stage in stages for parameter in stage.module.parameters()]
         norm = GradientNorm(gang, parameters, settings.plan.clip_norm)
     runs = executor(settings, gang, stages, meter, norm)
-    return Trainer(settings, gang, corpus, stages, runs, meter, norm)
-
-
-def _leaders_choice(gang: Gang, name: str, choose: Callable[[], str]) -> str:
-    """What rank 0 chooses. Where it can choose nothing it ends, and the others end as they lose it."""
-    return gang.same_everywhere(name, choose() if gang.place.leads else "")
+    return Trainer(settings, gang, corpus, stages, runs, meter, norm), done
 
 
 def _check_same_corpus(gang: Gang, corpus: Corpus) -> None:

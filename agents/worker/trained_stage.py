@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from agents.protocol import WorkerPlan
-from agents.worker.checkpoint import CheckpointFolder
-from agents.worker.codec.files import read_codec, write_codec
+from agents.worker.checkpoint.folder import CheckpointPart
+from agents.worker.codec.files import codec_names, codec_tensors, restore_codec
 from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.training import CodecTraining
-from agents.worker.optimizer import make_muon, make_optimizer
+from agents.worker.optimizer import layer_tensors, make_muon, make_optimizer, restore_layer
 from agents.worker.stage import StageModule
 
 
@@ -56,14 +57,19 @@ class TrainedStage:
         for _, layer in self.module.named_layers():
             average([parameter.grad for parameter in layer.parameters() if parameter.grad is not None])
 
-    def write(self, folder: CheckpointFolder, step: int) -> None:
-        """Write its part of a checkpoint."""
-        folder.write_stage(step, self.module, self.optimizer)
-        if self.codec is not None:
-            write_codec(folder, step, self.codec)
+    def checkpoint_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Its part of a checkpoint: for each file the named tensors, which training goes on changing."""
+        layers = {name: layer_tensors(self.optimizer, layer) for name, layer in self.module.named_layers()}
+        return layers | (codec_tensors(self.codec) if self.codec is not None else {})
 
-    def read(self, folder: CheckpointFolder, step: int) -> None:
-        """Go on from its part of a checkpoint."""
-        folder.read_stage(step, self.module, self.optimizer)
+    def names_in(self, files: Iterable[str]) -> list[str]:
+        """Under which names its part is in a checkpoint with these files."""
+        layers = [name for name, _ in self.module.named_layers()]
+        return layers + (codec_names(self.codec, files) if self.codec is not None else [])
+
+    def restore(self, part: CheckpointPart) -> None:
+        """Go on from what was read under `names_in`. Raises WorkerEndError `checkpoint-unusable`."""
+        for name, layer in self.module.named_layers():
+            part.restore(name, partial(restore_layer, self.optimizer, layer, step=part.step))
         if self.codec is not None:
-            read_codec(folder, step, self.codec)
+            restore_codec(part, self.codec)

@@ -168,9 +168,11 @@ class DataSection(Section):
 
 
 class CheckpointSection(Section):
-    """How often the job writes a checkpoint and where; by default under the server's checkpoint root."""
+    """How often the job writes a checkpoint, where (by default under the server's checkpoint root), and what stays."""
 
     every_steps: Annotated[int, whole(1, 1_000_000_000)] = 100
+    keep: Annotated[int, whole(1, 1000)] = 2
+    """Complete checkpoints; older ones are removed."""
     uri: Uri | None = None
 
 

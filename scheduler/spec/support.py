@@ -10,6 +10,7 @@ from scheduler.spec.issues import FieldIssue
 from scheduler.spec.job import JobDocument
 
 _SECRET_KINDS = ("file:", "env:")
+_BUILTIN_STORES = ("file://", "s3://", "gs://", "gcs://", "az://", "abfs://", "abfss://")
 _BUILTIN_MIN_VOCAB = 256  # the built-in worker's tokens are bytes
 
 
@@ -60,8 +61,8 @@ def _unsupported_by_agents(document: JobDocument) -> list[FieldIssue]:
             expected = f"a reference of a kind that agents resolve: {', '.join(_SECRET_KINDS)}"
             issues.append(FieldIssue(f"/run/secrets/{name}", reference.partition(":")[0] + ":…", expected))
     uri = document.checkpoint.uri
-    if uri is not None and document.is_builtin and not uri.startswith("file://"):
-        expected = "a file:// folder that the job's nodes share: the built-in worker writes to no other store"
+    if uri is not None and document.is_builtin and not uri.startswith(_BUILTIN_STORES):
+        expected = f"a folder or bucket that the job's nodes share, at {', '.join(_BUILTIN_STORES)}"
         issues.append(FieldIssue("/checkpoint/uri", uri, expected))
     data = document.parallelism.data
     if data != int(data):

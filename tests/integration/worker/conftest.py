@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from agents.protocol import WorkerModel, WorkerPlan
-from agents.worker.checkpoint import CheckpointFolder
+from agents.worker.checkpoint.folder import CheckpointFolder
+from agents.worker.checkpoint.local_store import LocalStore
 
 PROMPT_S = 120.0
 """Bound of every wait: generous, as the cores may be shared; what is awaited takes a second or so."""
@@ -166,7 +167,11 @@ class Gangs:
 
     @property
     def checkpoints(self) -> CheckpointFolder:
-        return CheckpointFolder(self.folder / "checkpoints", "reader")
+        return CheckpointFolder(LocalStore(self.checkpoint_root), "reader")
+
+    @property
+    def checkpoint_root(self) -> Path:
+        return self.folder / "checkpoints"
 
     def free_port(self) -> int:
         return free_port()

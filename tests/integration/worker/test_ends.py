@@ -73,7 +73,7 @@ def test_a_checkpoint_that_is_not_there(gangs: Any) -> None:
 
     assert worker.exit_code() == 17
     assert worker.end["cause"] == "checkpoint-unusable"
-    assert str(gangs.checkpoints.root) in worker.end["detail"]
+    assert str(gangs.checkpoint_root) in worker.end["detail"]
 
 
 def test_a_folder_that_takes_no_checkpoint(gangs: Any) -> None:

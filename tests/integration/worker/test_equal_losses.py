@@ -86,7 +86,7 @@ def test_every_rank_tells_how_busy_it_was_and_the_first_where_the_checkpoint_is(
             assert 0 < line["busy_fraction"] <= 1
         assert worker.reports("busy")
     told = [(line["step"], line["uri"]) for line in workers[0].reports("checkpoint")]
-    root = gangs.checkpoints.root.as_uri()
+    root = gangs.checkpoint_root.as_uri()
     assert told == [(5, f"{root}/step-00000005"), (7, f"{root}/step-00000007")]
     assert gangs.checkpoints.steps() == [5, 7]
     assert not workers[1].reports("checkpoint")

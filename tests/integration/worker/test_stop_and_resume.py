@@ -33,8 +33,8 @@ def test_a_killed_job_of_three_stages_goes_on_with_two(gangs: Any) -> None:
     assert killed[0].end["cause"] == killed[2].end["cause"] == "peer-lost"
 
     complete = gangs.checkpoints.steps()
-    torn = gangs.checkpoints.root / "step-00099999"
-    shutil.copytree(gangs.checkpoints.root / f"step-{complete[0]:08d}", torn)
+    torn = gangs.checkpoint_root / "step-00099999"
+    shutil.copytree(gangs.checkpoint_root / f"step-{complete[0]:08d}", torn)
     (torn / "layer-0002.safetensors").write_bytes(b"torn")
     steps = complete[0] + 12
     resumed = gangs.start(gangs.plan(2, steps=steps, resume_step=complete[0]), 2)

@@ -98,6 +98,7 @@ def test_a_users_command_gets_the_same_environment_and_no_plan() -> None:
         "BACE_RESUME_STEP": "20",
         "BACE_CHECKPOINT_URI": "file:///c/nlp/job-1",
         "BACE_CHECKPOINT_EVERY": "100",
+        "BACE_CHECKPOINT_KEEP": "2",
     }
     assert expected.items() <= process.env.items()
     assert "BACE_PLAN" not in process.env

@@ -148,6 +148,8 @@ def test_stages_are_auto_a_number_or_a_range(stages: object, bounds: object) -> 
         ({"deadline": "2026-12-24T00:00:00"}, "/deadline", "zone"),
         ({"budget_usd": -1}, "/budget_usd", "greater than 0"),
         ({"max_wait": "soon"}, "/max_wait", "6h"),
+        ({"checkpoint": {"keep": 0}}, "/checkpoint/keep", "1"),
+        ({"checkpoint": {"keep": 1001}}, "/checkpoint/keep", "1000"),
         ({"checkpoint": {"uri": "/var/ckpt"}}, "/checkpoint/uri", "matches"),
         ({"stop": {"grace": "2h"}}, "/stop/grace", "3600"),
         ({"stop": {"signal": "KILL"}}, "/stop/signal", "TERM"),

@@ -24,7 +24,7 @@ COMMAND = {"command": ["python", "train.py"]}
         ({"run": {**COMMAND, "image": "registry/image:1"}}, "/run/image"),
         ({"run": {**COMMAND, "secrets": {"T": "vault:path"}}}, "/run/secrets/T"),
         ({"run": COMMAND, "elasticity": "resize"}, "/elasticity"),
-        ({"checkpoint": {"uri": "s3://bucket"}}, "/checkpoint/uri"),
+        ({"checkpoint": {"uri": "memory://bucket"}}, "/checkpoint/uri"),
         ({"parallelism": {"tensor": 2}}, "/parallelism/tensor"),
         ({"parallelism": {"tensor": 2, "data": 1.5}}, "/parallelism/data"),
         ({"training": {"steps": 1, "dtype": "fp16"}}, "/training/dtype"),
@@ -44,6 +44,7 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
         {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
         {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
         {"checkpoint": {"uri": "file:///var/checkpoints"}, "training": {"steps": 1, "dtype": "fp32"}},
+        {"checkpoint": {"uri": "s3://bucket/jobs", "keep": 1000}},
         {"run": COMMAND, "model": {"preset": "gpt-3 1.3b"}},
     ],
 )

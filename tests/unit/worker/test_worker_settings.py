@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agents.worker.causes import EXIT_CODES, Cause, WorkerEndError
+from agents.worker.checkpoint.local_store import LocalStore
 from agents.worker.settings import read_settings
 
 MODEL = {
@@ -36,7 +37,7 @@ def test_place_and_plan_are_read_whole() -> None:
     assert (settings.place.rank, settings.place.stage, settings.place.data_rank) == (3, 1, 1)
     assert settings.place.is_last
     assert not settings.place.leads
-    assert settings.checkpoint_folder == Path("/ckpt/a job")
+    assert settings.checkpoints == LocalStore(Path("/ckpt/a job"))
     assert (settings.rendezvous_timeout_s, settings.peer_timeout_s) == (120.0, 600.0)
 
 
@@ -62,7 +63,7 @@ def test_place_and_plan_are_read_whole() -> None:
         (environment({"model": {**MODEL, "vocab": 100}}), "model.vocab is 100"),
         (environment({"model": {**MODEL, "kv_heads": 3}}), "model.heads is 4"),
         (environment({"model": {**MODEL, "head_dim": 7}}), "model.head_dim is 7"),
-        (environment({"checkpoint_uri": "s3://bucket/x"}), "checkpoint_uri is 's3://bucket/x'"),
+        (environment({"checkpoint_uri": "gopher://bucket/x"}), "checkpoint_uri is 'gopher://bucket/x'"),
         (environment({"steps": 0}), "BACE_PLAN: steps"),
         (environment({"stepz": 1}), "BACE_PLAN: stepz"),
         ({**PLACE, "BACE_PLAN": "{"}, "BACE_PLAN: document"),

@@ -92,7 +92,7 @@ def test_losses_projectors_and_their_gradients_are_those_of_one_process(
 
 def written(gangs: Any, plan: WorkerPlan, boundary: int, side: str) -> dict[str, torch.Tensor]:
     layer = sum(plan.layers_per_stage[: boundary + 1]) - 1
-    folder = gangs.checkpoints.root / f"step-{plan.steps:08d}"
+    folder = gangs.checkpoint_root / f"step-{plan.steps:08d}"
     return read_tensors(folder / f"boundary-{layer:04d}-{side}.safetensors")[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ import torch
 
 from agents.protocol import WorkerCodec, WorkerModel, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
-from agents.worker.checkpoint import CheckpointFolder
-from agents.worker.codec.files import coded_boundaries, read_codec, write_codec
+from agents.worker.checkpoint.folder import CheckpointFolder
+from agents.worker.checkpoint.local_store import LocalStore
+from agents.worker.checkpoint.manifest import FileEntry
+from agents.worker.codec.files import coded_boundaries
 from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.training import CodecTraining
 from agents.worker.optimizer import make_optimizer
 from agents.worker.stage import StageModule
+from agents.worker.trained_stage import TrainedStage
 
 MODEL = WorkerModel(layers=6, hidden=16, heads=2, kv_heads=2, head_dim=8, ffn=16, vocab=256, seq_len=8)
 CPU = torch.device("cpu")
@@ -36,7 +40,12 @@ class Stage:
         self.coded = CodedStage(self.plan, codec, index, self.module, CPU)
         self.codec = CodecTraining(self.coded, self.plan.learning_rate)
         self.optimizer = make_optimizer(self.module, self.plan.learning_rate)
+        self.trained = TrainedStage(index, self.module, self.coded, self.optimizer, self.codec)
         self.is_first = index == 0
+
+    def read(self, folder: CheckpointFolder) -> None:
+        """Go on from the checkpoint of step 2."""
+        read(folder, self.trained)
 
     def train(self, steps: int) -> None:
         ids = torch.arange(8).reshape(1, 8)
@@ -68,18 +77,24 @@ class Stage:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CheckpointFolder:
-    return CheckpointFolder(tmp_path, "a1")
+    return CheckpointFolder(LocalStore(tmp_path), "a1")
 
 
 def written(folder: CheckpointFolder, cut: list[int], boundaries: list[int]) -> list[Stage]:
     """A checkpoint after two steps of a gang that is cut so."""
     stages = [Stage(cut, index, boundaries) for index in range(len(cut))]
+    files: dict[str, FileEntry] = {}
     for stage in stages:
         stage.train(2)
-        folder.write_stage(2, stage.module, stage.optimizer)
-        write_codec(folder, 2, stage.codec)
-    folder.publish(2, MODEL, seed=0, corpus="digest")
+        files |= folder.write(2, stage.trained.checkpoint_tensors())
+    folder.publish(stages[0].plan, 2, "digest", files)
     return stages
+
+
+def read(folder: CheckpointFolder, stage: TrainedStage) -> None:
+    manifest = folder.manifest(2)
+    assert manifest is not None
+    stage.restore(folder.read(2, stage.names_in(manifest.files)))
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -88,25 +103,25 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_both_ends_come_back_with_momentum_and_moments(folder: CheckpointFolder) -> None:
     for index, stage in enumerate(written(folder, [2, 2, 2], [0, 1])):
-        read = Stage([2, 2, 2], index, [0, 1], seed=1)  # another seed: other bases and projectors
-        assert read.codec.ends
-        read_codec(folder, 2, read.codec)
+        again = Stage([2, 2, 2], index, [0, 1], seed=1)  # another seed: other bases and projectors
+        assert again.codec.ends
+        again.read(folder)
 
-        assert same(read.state(), stage.state())
-        assert read.coded.sender is None or read.codec.spel is not None
-        if read.codec.spel is not None and read.coded.sender is not None:
-            read.codec.spel.projector.zero_()
-            assert not read.coded.sender.projector.any(), "SPEL moves the projector that the sender uses"
+        assert same(again.state(), stage.state())
+        assert again.coded.sender is None or again.codec.spel is not None
+        if again.codec.spel is not None and again.coded.sender is not None:
+            again.codec.spel.projector.zero_()
+            assert not again.coded.sender.projector.any(), "SPEL moves the projector that the sender uses"
 
 
 def test_another_cut_finds_the_codec_of_the_same_boundary(folder: CheckpointFolder) -> None:
     sender = written(folder, [2, 2, 2], [0, 1])[1]
 
-    read = Stage([4, 2], 0, [0])
-    read_codec(folder, 2, read.codec)
+    again = Stage([4, 2], 0, [0])
+    again.read(folder)
 
     expected = {name: value for name, value in sender.state().items() if not name.startswith("receiver")}
-    assert same(read.state(), expected)
+    assert same(again.state(), expected)
 
 
 def test_a_boundary_that_moved_goes_on_from_the_nearest(
@@ -115,33 +130,33 @@ def test_a_boundary_that_moved_goes_on_from_the_nearest(
     """Behind layers 0 and 4 there are codecs; behind 3 there was none."""
     last = written(folder, [1, 4, 1], [0, 1])[1]
 
-    read = Stage([4, 2], 0, [0])
-    read_codec(folder, 2, read.codec)
+    again = Stage([4, 2], 0, [0])
+    again.read(folder)
 
-    assert torch.equal(read.state()["sender.projector"], last.state()["sender.projector"])
+    assert torch.equal(again.state()["sender.projector"], last.state()["sender.projector"])
     assert "behind layer 3 goes on from that behind layer 4" in capsys.readouterr().out
 
 
 def test_a_checkpoint_without_codecs_leaves_them_as_they_begin(folder: CheckpointFolder) -> None:
     whole = Stage([6], 0, [3])
     whole.train(1)
-    folder.write_stage(2, whole.module, whole.optimizer)
-    folder.publish(2, MODEL, seed=0, corpus="digest")
+    without = replace(whole.trained, codec=None)
+    folder.publish(whole.plan, 2, "digest", folder.write(2, without.checkpoint_tensors()))
 
-    read, fresh = Stage([3, 3], 0, [0]), Stage([3, 3], 0, [0])
-    read_codec(folder, 2, read.codec)
+    again, fresh = Stage([3, 3], 0, [0]), Stage([3, 3], 0, [0])
+    again.read(folder)
 
-    assert read.coded.sender is not None
+    assert again.coded.sender is not None
     assert fresh.coded.sender is not None
-    assert torch.equal(read.coded.sender.projector, fresh.coded.sender.projector)
-    assert not read.codec.anchors.state
+    assert torch.equal(again.coded.sender.projector, fresh.coded.sender.projector)
+    assert not again.codec.anchors.state
 
 
 def test_a_job_without_a_codec_reads_the_layers_of_a_coded_one(folder: CheckpointFolder) -> None:
     first, second = written(folder, [3, 3], [0])
 
     whole = Stage([6], 0, [3])
-    folder.read_stage(folder.choose(2, MODEL), whole.module, whole.optimizer)
+    read(folder, replace(whole.trained, codec=None))
 
     learned = dict(first.module.named_parameters()) | dict(second.module.named_parameters())
     assert all(torch.equal(value, learned[name]) for name, value in whole.module.named_parameters())
@@ -153,7 +168,7 @@ def test_another_rank_is_refused_with_both_and_what_would_be_right(folder: Check
     with pytest.raises(
         WorkerEndError, match=r"boundary-0002-sender.*rank 4, the plan's 5: go on with"
     ) as caught:
-        read_codec(folder, 2, Stage([3, 3], 0, [0], rank=5).codec)
+        Stage([3, 3], 0, [0], rank=5).read(folder)
     assert caught.value.cause is Cause.CHECKPOINT_UNUSABLE
 
 
