@@ -16,9 +16,11 @@ from agents.worker.checkpoint.resuming import resume
 from agents.worker.checkpoint.writer import CheckpointWriter
 from agents.worker.data import Corpus, load_corpus
 from agents.worker.executor.assembly import Executor, executor
+from agents.worker.failures import memory_accounted
 from agents.worker.gang import Gang, StopVote, join
 from agents.worker.gradient_norm import GradientNorm
 from agents.worker.learning_rate import rate_factor
+from agents.worker.memory import ActivationMeter, account, cuda_budget, figures
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 from agents.worker.stopping import StopRequest
@@ -26,6 +28,10 @@ from agents.worker.trained_stage import TrainedStage
 
 CONNECTING_S = 30.0
 """Time to connect to one another, once all ranks have come."""
+COPY_DOES_NOT_FIT = (
+    "the copy of weights and optimizer state for a checkpoint does not fit into the memory of the host beside what is "
+    "there: give the node more, or cut the model into more stages"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class Trainer:
     meter: BusyMeter
     norm: GradientNorm | None
     """Where all stages update by the gradients of one iteration."""
+    activations: Sequence[ActivationMeter]
+    """Of each stage."""
 
     def step(self, step: int) -> float:
         """One iteration: all micro-batches, the mean over the replicas, the update. The loss, on the last stage."""
@@ -53,6 +61,8 @@ class Trainer:
             replica = self.settings.place.data_rank
             batch = self.corpus.batch(plan.seed, step, replica, sequences, plan.model.seq_len)
             inputs, targets = (tokens.to(self.gang.device) for tokens in batch)
+        if self.norm is not None:
+            self.norm.begin()
         losses = self.executor.step(
             inputs if rank_plan.has_first else None, targets if rank_plan.has_last else None
         )
@@ -64,6 +74,15 @@ class Trainer:
         loss = torch.stack(losses).mean().reshape(1)
         self.gang.average([loss])
         return float(loss.item())
+
+    def memory_account(self) -> str:
+        """What the stages of this rank hold now, and what would fit."""
+        plan, caps = self.settings.plan, self.settings.rank_plan.caps
+        held = [
+            figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter)
+            for stage, meter in zip(self.stages, self.activations, strict=True)
+        ]
+        return account(plan, held, cuda_budget(self.gang.device))
 
     def checkpoint_tensors(self) -> dict[str, dict[str, Tensor]]:
         """What this rank has in a checkpoint, for each file."""
@@ -104,8 +123,10 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter,
         writer.check()
         begin_s, computed_s = time.perf_counter(), trainer.meter.computed_s() if reports else 0.0
         vote.begin_step()
-        loss = trainer.step(step)
+        with memory_accounted(trainer.memory_account):
+            loss = trainer.step(step)
         stopping = vote.end_step()
+        grad_norm = trainer.norm.value() if reports and trainer.norm is not None else None
         step_time_s = time.perf_counter() - begin_s
         if reports:
             report.step(
@@ -113,14 +134,15 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter,
                 loss,
                 step_time_s,
                 tokens,
-                grad_norm=trainer.norm.value() if trainer.norm is not None else None,
+                grad_norm=grad_norm,
                 compute_s=trainer.meter.computed_s() - computed_s,
                 send_s=trainer.executor.sending_s,
             )
             print(f"step {step} of {plan.steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
         trainer.meter.report_to(report)
         if stopping or step % plan.checkpoint_every == 0 or step == plan.steps:
-            writer.save(step, trainer.checkpoint_tensors())
+            with memory_accounted(lambda: COPY_DOES_NOT_FIT):
+                writer.save(step, trainer.checkpoint_tensors())
         if stopping and step < plan.steps:
             return Cause.STOPPED
     return Cause.FINISHED
@@ -139,9 +161,13 @@ def _prepare(
     norm = None
     if settings.plan.weight_rule == "flush":
         parameters = [parameter for stage in stages for parameter in stage.module.parameters()]
-        norm = GradientNorm(gang, parameters, settings.plan.clip_norm)
+        rank_plan = settings.rank_plan
+        teller = rank_plan.stage_ranks[rank_plan.last_stage]
+        norm = GradientNorm(gang, teller, parameters, settings.plan.clip_norm)
     runs = executor(settings, gang, stages, meter, norm)
-    return Trainer(settings, gang, corpus, stages, runs, meter, norm), done
+    last = settings.rank_plan.last_stage
+    activations = [ActivationMeter(stage.computes, stage.index == last) for stage in stages]
+    return Trainer(settings, gang, corpus, stages, runs, meter, norm, activations), done
 
 
 def _check_same_corpus(gang: Gang, corpus: Corpus) -> None:
