@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -26,11 +28,32 @@ def known_end(error: BaseException) -> WorkerEndError | None:
     """The end that `error`, or an error that it came from, stands for; None if it is a fault of the program."""
     for cause in _chain(error):
         text = str(cause).lower()
-        if isinstance(cause, (torch.OutOfMemoryError, MemoryError)) or any(sign in text for sign in _MEMORY):
+        if _is_of_memory(cause):
             return WorkerEndError(Cause.OUT_OF_MEMORY, f"the stage does not fit: {_shown(cause)}")
         if isinstance(cause, dist.DistError) or any(sign in text for sign in _PEER):
             return WorkerEndError(Cause.PEER_LOST, f"another rank is gone or out of reach: {_shown(cause)}")
     return None
+
+
+@contextmanager
+def memory_accounted(account: Callable[[], str]) -> Iterator[None]:
+    """Where memory runs out in the body, tells what `account` says of it.
+
+    Raises WorkerEndError `out-of-memory`; what else the body raises goes on.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        out = next((cause for cause in _chain(error) if _is_of_memory(cause)), None)
+        if out is None:
+            raise
+        traceback.print_exc()
+        raise WorkerEndError(Cause.OUT_OF_MEMORY, f"{account()}; torch says: {_shown(out)}") from error
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(sign in text for sign in _MEMORY)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

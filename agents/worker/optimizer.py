@@ -73,6 +73,14 @@ def restore_layer(
             optimizer.state[parameter] = state
 
 
+def state_bytes(optimizer: torch.optim.Optimizer, module: nn.Module) -> int:
+    """What an optimizer keeps of a module's parameters, once it has taken a step."""
+    return sum(
+        len(_moments(optimizer, parameter)) * parameter.numel() * parameter.element_size()
+        for parameter in module.parameters()
+    )
+
+
 def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[str, ...]:
     """What an optimizer keeps of a parameter from step to step."""
     by_muon = isinstance(optimizer, Muon) and optimizer.orthogonalises(parameter)

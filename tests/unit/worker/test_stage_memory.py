@@ -1,0 +1,128 @@
+"""What an out-of-memory end tells is computed from what a stage holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.protocol import WorkerModel, WorkerPlan
+from agents.worker.causes import Cause, WorkerEndError
+from agents.worker.failures import memory_accounted
+from agents.worker.memory import ActivationMeter, StageFigures, account, figures
+from agents.worker.optimizer import make_muon, make_optimizer
+from agents.worker.stage import StageModule
+
+MB = 1_000_000
+PLAN = WorkerPlan(
+    model=WorkerModel(layers=8, hidden=16, heads=2, kv_heads=2, head_dim=8, ffn=16, vocab=256, seq_len=8),
+    steps=1, micro_batch=4, micro_batches=8, dtype="fp32", recompute="none", layers_per_stage=[4, 4],
+    window=[6, 1], learning_rate=0.01, seed=0, checkpoint_uri="file:///x", checkpoint_every=1,
+)  # fmt: skip
+HELD = StageFigures(
+    stage=0, first_layer=0, layers=4, weights=10 * MB, gradients=10 * MB, optimizer=20 * MB,
+    optimizer_needed=20 * MB, in_flight=3, window=6, micro_batch_bytes=10 * MB,
+)  # fmt: skip
+
+
+class Squares(nn.Module):
+    """Keeps its input [4, 8] for the weight, and its output, of 4 bytes an element each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x))
+
+
+@pytest.mark.parametrize(("has_loss", "kept"), [(False, 2 * 4 * 8 * 4), (True, 3 * 4 * 8 * 4)])
+def test_what_a_micro_batch_keeps_is_measured_without_the_weights(has_loss: bool, kept: int) -> None:
+    module = Squares()
+    meter = ActivationMeter(module, has_loss)
+    outputs = [module(torch.ones(4, 8)) for _ in range(3)]
+    assert meter.micro_batch_bytes == kept
+    assert meter.in_flight == 3
+
+    outputs[0].sum().backward()
+
+    assert meter.in_flight == 2
+
+
+def test_measuring_changes_no_gradient() -> None:
+    torch.manual_seed(0)
+    plain, x = Squares(), torch.randn(4, 8)
+    metered = Squares()
+    metered.load_state_dict(plain.state_dict())
+    ActivationMeter(metered, has_loss=False)
+    for module in (plain, metered):
+        module(x).square().sum().backward()
+
+    assert torch.equal(plain.linear.weight.grad, metered.linear.weight.grad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_figures_are_those_of_the_tensors(optimizer: str) -> None:
+    module = StageModule(PLAN, 0, torch.device("cpu"))
+    made = make_muon(module.named_layers(), 0.1) if optimizer == "muon" else make_optimizer(module, 0.1)
+    meter = ActivationMeter(module, has_loss=False)
+    module(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
+    before = figures(PLAN, 0, 6, module, made, meter)
+    made.step()
+    after = figures(PLAN, 0, 6, module, made, meter)
+
+    weights = 4 * sum(parameter.numel() for parameter in module.parameters())
+    assert before.weights == before.gradients == weights
+    assert before.optimizer == 0
+    steps = 4 * sum("step" in state for state in made.state.values())
+    assert after.optimizer == before.optimizer_needed + steps, "beside the moments AdamW counts its steps"
+    assert (before.layers, before.first_layer, before.window) == (4, 0, 6)
+
+
+def test_what_fits_is_computed_from_what_was_held() -> None:
+    """70 MB were held; 40 rest, and 6 × 10 are needed beside them."""
+    told = account(PLAN, [HELD], None)
+
+    assert told == (
+        "stage 0 of 2 (layers 0 to 3, embedding) held 70.000 MB: weights 10.000 MB, gradients 10.000 MB, optimizer "
+        "20.000 MB of 20.000 MB, activations 3 micro-batches in flight × 10.000 MB (window 6); 100.000 MB are needed "
+        "in 70.000 MB; what would fit: a window of at most 3 here, or micro_batch 2, or 4 stages"
+    )
+
+
+def test_a_gpu_tells_its_limit_itself() -> None:
+    told = account(PLAN, [HELD], 92 * MB)
+
+    assert "the GPU has 92.000 MB for this process" in told
+    assert "a window of at most 5 here, or micro_batch 3, or 3 stages" in told
+
+
+def test_moments_that_are_still_to_come_are_counted() -> None:
+    told = account(PLAN, [replace(HELD, optimizer=0, gradients=0, in_flight=6)], None)
+
+    assert "a window of at most 3 here" in told  # 70 MB held, 40 of them needed for what rests
+
+
+def test_where_nothing_fits_it_says_so() -> None:
+    told = account(PLAN, [replace(HELD, layers=1, micro_batch_bytes=100 * MB)], 30 * MB)
+
+    assert told.endswith("what would fit: nothing but more memory")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("x")]
+)
+def test_only_errors_of_memory_are_accounted_for(error: Exception) -> None:
+    def fails() -> None:
+        with memory_accounted(lambda: "the account"):
+            raise error
+
+    if str(error) == "x":
+        with pytest.raises(RuntimeError, match="x"):
+            fails()
+        return
+    with pytest.raises(WorkerEndError, match="the account; torch says") as caught:
+        fails()
+    assert caught.value.cause is Cause.OUT_OF_MEMORY
