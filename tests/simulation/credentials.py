@@ -84,8 +84,9 @@ class Thief:
         keys = sorted(other.host.alive)
         beat: dict[str, Any] = {
             "agent_id": f"agent-{owner}",
-            "boot_id": "thief",
-            # Long ago: it must not look like the next word of the agent that it was stolen from.
+            # Another life each time, and long ago: it must not look like the next word of the agent that it was stolen
+            # from. Whoever holds a good secret and is taken for its agent may be given the next one.
+            "boot_id": f"thief-{int(now_s * 1000.0)}",
             "clock_s": now_s - 3600.0,
             "processes": [{"key": key, "state": "exited", "exit_code": 0} for key in keys],
         }
