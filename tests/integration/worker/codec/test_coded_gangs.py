@@ -16,7 +16,6 @@ from agents.worker.codec.whole import CodedModel
 from agents.worker.data import load_corpus
 from agents.worker.model import cross_entropy
 from agents.worker.optimizer import make_optimizer
-from agents.worker.tensorfile import read_tensors
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
 
@@ -92,8 +91,9 @@ def test_losses_projectors_and_their_gradients_are_those_of_one_process(
 
 def written(gangs: Any, plan: WorkerPlan, boundary: int, side: str) -> dict[str, torch.Tensor]:
     layer = sum(plan.layers_per_stage[: boundary + 1]) - 1
-    folder = gangs.checkpoint_root / f"step-{plan.steps:08d}"
-    return read_tensors(folder / f"boundary-{layer:04d}-{side}.safetensors")[0]
+    name = f"boundary-{layer:04d}-{side}"
+    tensors: dict[str, torch.Tensor] = dict(gangs.checkpoints.read(plan.steps, [name]).files[name])
+    return tensors
 
 
 def test_replicas_learn_what_one_process_learns_from_all_their_data(gangs: Any) -> None:
