@@ -24,6 +24,7 @@ from agents.worker.memory import ActivationMeter, account, cuda_budget, figures
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 from agents.worker.stopping import StopRequest
+from agents.worker.telling import StepTeller
 from agents.worker.trained_stage import TrainedStage
 
 CONNECTING_S = 30.0
@@ -118,6 +119,7 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter,
     place, plan = trainer.settings.place, trainer.settings.plan
     tokens = plan.micro_batch * plan.micro_batches * plan.model.seq_len * place.data_size
     reports = trainer.settings.rank_plan.has_last and place.data_rank == 0
+    teller = StepTeller(report)
     trainer.meter.start()
     for step in range(done + 1, plan.steps + 1):
         writer.check()
@@ -126,20 +128,21 @@ def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter,
         with memory_accounted(trainer.memory_account):
             loss = trainer.step(step)
         stopping = vote.end_step()
-        grad_norm = trainer.norm.value() if reports and trainer.norm is not None else None
         step_time_s = time.perf_counter() - begin_s
         if reports:
-            report.step(
+            teller.step(
                 step,
                 loss,
                 step_time_s,
                 tokens,
-                grad_norm=grad_norm,
+                grad_norm=trainer.norm.last() if trainer.norm is not None else None,
                 compute_s=trainer.meter.computed_s() - computed_s,
                 send_s=trainer.executor.sending_s,
             )
             print(f"step {step} of {plan.steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
         trainer.meter.report_to(report)
+        if stopping or step == plan.steps:
+            teller.finish()
         if stopping or step % plan.checkpoint_every == 0 or step == plan.steps:
             with memory_accounted(lambda: COPY_DOES_NOT_FIT):
                 writer.save(step, trainer.checkpoint_tensors())
