@@ -100,16 +100,18 @@ class CheckpointFolder:
         self.damaged.pop(step, None)
         return self.store.uri(folder)
 
-    def tidy(self, keep: int) -> None:
-        """Remove all but the last `keep` complete checkpoints, and what was never completed before them (rank 0).
+    def tidy(self, step: int, keep: int) -> None:
+        """Of the checkpoints up to that of `step`, which is complete, leave the last `keep` that are (rank 0).
+
+        What was never completed before it goes, too. What an earlier generation wrote of later steps stays.
 
         Raises WorkerEndError `checkpoint-unwritable`.
         """
-        complete = self.steps()
+        kept = [each for each in self.steps() if each <= step and each not in self.damaged][-keep:]
         try:
-            for folder in self.store.folders() if complete else ():
-                step = begun_step(folder)
-                if step is not None and step not in complete[-keep:] and step <= complete[-1]:
+            for folder in self.store.folders():
+                begun = begun_step(folder)
+                if begun is not None and begun <= step and begun not in kept:
                     self.store.remove(folder)
         except OSError as error:
             raise self._unwritable("", error) from error

@@ -130,7 +130,7 @@ class CheckpointWriter:
         for told in self._store.multi_get(keys):
             files |= _FILES.validate_json(bytes(told))
         uri = self._folder.publish(self._settings.plan, step, self._corpus, files)
-        self._folder.tidy(self._settings.plan.checkpoint_keep)
+        self._folder.tidy(step, self._settings.plan.checkpoint_keep)
         for key in keys:
             self._store.delete_key(key)
         self._report.checkpoint(step, uri)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.xdist_group("stage-workers")
 
 TOLERANCE = 1e-4
 ENDLESS = 100_000
+FULL_DISK = Path(__file__).with_name("full_disk_worker.py")
 
 
 def damage(root: Path, step: int, file: str) -> None:
@@ -78,6 +79,20 @@ def test_an_address_without_renames_holds_a_job_that_is_stopped_and_goes_on(gang
 
     (undisturbed,) = run(gangs, 1, steps=last + 3)
     assert workers[1].losses | resumed[0].losses == pytest.approx(undisturbed.losses, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("steps", [ENDLESS, 4], ids=["next-step", "end"])
+def test_a_disk_that_is_full_under_one_stage_ends_the_gang_without_the_checkpoint(
+    gangs: Any, steps: int
+) -> None:
+    plan = gangs.plan(2, steps=steps, checkpoint_every=2)
+    workers = gangs.start(plan, 2, env={"FULL_AFTER": "1"}, script=FULL_DISK)
+
+    assert [worker.exit_code() for worker in workers] == [12, 18], workers[0].log.read_text()
+    assert workers[1].end["cause"] == "checkpoint-unwritable"
+    assert "head.safetensors: No space left on device" in workers[1].end["detail"]
+    assert [line["step"] for line in workers[0].reports("checkpoint")] == [2]
+    assert gangs.checkpoints.steps() == [2]
 
 
 @pytest.mark.parametrize(

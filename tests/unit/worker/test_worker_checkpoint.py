@@ -170,21 +170,24 @@ def test_the_last_ones_are_kept_and_what_never_became_one_is_removed(
     replace(folder, allocation_id="other").write(9, whole.checkpoint_tensors())
     for step in (2, 4, 6, 8):
         write(folder, step, whole)
-        folder.tidy(keep)
+        folder.tidy(step, keep)
 
     assert folder.steps() == [2, 4, 6, 8][-keep:]
     begun = {int(name.removeprefix("step-").partition(".")[0]) for name in folder.store.folders()}
     assert begun == {*[2, 4, 6, 8][-keep:], 9}
 
 
-def test_nothing_is_removed_before_a_newer_one_is_complete(folder: CheckpointFolder) -> None:
+def test_only_what_is_whole_counts_among_those_that_are_kept(folder: CheckpointFolder) -> None:
+    """A generation that had to go back, and is stopped before it comes as far as the damaged one."""
     whole = trained()
-    write(folder, 2, whole)
-    folder.write(4, whole.checkpoint_tensors())
+    for step in (2, 4, 6):
+        write(folder, step, whole)
+    folder.damaged[4] = folder.damaged[6] = "bad"
 
-    folder.tidy(1)
+    write(folder, 5, whole)
+    folder.tidy(5, 2)
 
-    assert folder.steps() == [2]
+    assert folder.steps() == [2, 5, 6]
 
 
 def test_an_earlier_generations_checkpoint_of_the_same_step_stays(folder: CheckpointFolder) -> None:
