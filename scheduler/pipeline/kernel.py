@@ -77,7 +77,7 @@ def compiled(loop: Loop) -> Loop:
     import numba  # here, because it takes long to import and most who import the scheduler never simulate
 
     try:
-        machine_code: Any = numba.njit(cache=True)(loop)
+        machine_code: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # numba found no folder it may write to: compile for this process only
-        machine_code = numba.njit(loop)
+        machine_code = numba.njit(loop, nogil=True)
     return machine_code  # type: ignore[no-any-return]

@@ -35,6 +35,14 @@ def list_schedule(
     """
     stages, ranks = rank_of.size, room.size
     never = np.inf
+    # The stages of a rank, in order: `own[first[rank]]` … `own[first[rank + 1] - 1]`.
+    first, own, found = np.zeros(ranks + 1, dtype=np.int64), np.zeros(stages, dtype=np.int64), 0
+    for rank in range(ranks):
+        for stage in range(stages):
+            if rank_of[stage] == rank:
+                own[found] = stage
+                found += 1
+        first[rank + 1] = found
     # When the input of the next forward and of the next backward is there, `never` while nobody has sent it.
     arrival = np.full((2, stages, micro_batches), never)
     done = np.zeros((3, stages), dtype=np.int64)  # F, I or B, W
@@ -87,9 +95,8 @@ def list_schedule(
             soonest = never  # when something else than W can start
             oldest, weight_stage = never, -1
             starved = False  # whether a forward lacks nothing but memory
-            for stage in range(stages):
-                if rank_of[stage] != rank:
-                    continue
+            for place in range(first[rank], first[rank + 1]):
+                stage = own[place]
                 forwards, backwards = done[0, stage], done[1, stage]
                 if backwards < forwards:
                     at = arrival[1, stage, backwards]
@@ -100,9 +107,8 @@ def list_schedule(
                         soonest = min(soonest, at)
                 if forwards < micro_batches:
                     need = held[rank] + inflight[stage]
-                    for later in range(stage + 1, stages):
-                        if rank_of[later] == rank:
-                            need += inflight[later]
+                    for later in range(place + 1, first[rank + 1]):
+                        need += inflight[own[later]]
                     if need <= room[rank] * (1 + 1e-12):
                         at = arrival[0, stage, forwards]
                         if at <= now:

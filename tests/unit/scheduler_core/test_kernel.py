@@ -75,3 +75,8 @@ def test_the_machine_code_does_what_the_source_says():
         limits = rng.integers(stages, 2 * stages + 1, stages)
         arguments = (*times, limits, micro_batches)
         assert (kernel.compiled(budget_caps)(*arguments) == budget_caps(*arguments)).all()
+
+
+def test_a_loop_lets_other_threads_run_meanwhile():
+    """Else a server that plans, or answers a what-if, would answer nothing else until it is done."""
+    assert kernel.compiled(forms).targetoptions["nogil"]
