@@ -92,11 +92,12 @@ class ModelShape:
 @dataclass(frozen=True, slots=True)
 class WeightVersions:
     """What a rule of updates holds beside the weights, bytes a parameter: all the time, and for each micro-batch in
-    flight.
+    flight; and how many micro-batches of a stage may be in flight with that (None: any).
     """
 
     held_bytes: float = 0.0
     in_flight_bytes: float = 0.0
+    most_in_flight: int | None = None
 
 
 WEIGHTS_ALONE = WeightVersions()

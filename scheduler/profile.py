@@ -77,7 +77,8 @@ class StageProfile:
     `forward_s` and `backward_s` are for one micro-batch. `weight_bytes` is held for the whole run (with full
     recompute also the one layer that is being recomputed), `inflight_bytes` for each micro-batch in flight.
     `sync_s` is what comes after the last backward of an iteration: the part of the gradients' all-reduce that is
-    not hidden, and the optimizer step. `layers` counts whole transformer layers.
+    not hidden, and the optimizer step. `layers` counts whole transformer layers. `most_in_flight` is how many
+    micro-batches the rule of its updates allows, whatever the memory.
     """
 
     forward_s: float
@@ -86,6 +87,7 @@ class StageProfile:
     inflight_bytes: float
     sync_s: float
     layers: int
+    most_in_flight: int = UNLIMITED
 
     @property
     def pace_s(self) -> float:
@@ -190,11 +192,14 @@ def boundary_bytes(spec: JobSpec) -> float:
 
 
 def in_flight_limit(stage: StageProfile, gpu: GpuType) -> int:
-    """How many micro-batches a stage can have in flight on that GPU (0: not even its weights leave room)."""
+    """How many micro-batches a stage can have in flight on that GPU (0: not even its weights leave room), and may by
+    the rule of its updates."""
     room = USABLE_MEMORY * gpu.memory_bytes - stage.weight_bytes
     if room < 0:
         return 0
-    return UNLIMITED if stage.inflight_bytes <= 0 else min(UNLIMITED, int(room / stage.inflight_bytes))
+    if stage.inflight_bytes <= 0:
+        return stage.most_in_flight
+    return min(stage.most_in_flight, int(room / stage.inflight_bytes))
 
 
 def k_min(spec: JobSpec, gpu: GpuType) -> int | None:
@@ -305,6 +310,7 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
                 + work.versions.in_flight_bytes * parameters[stage] / work.tensor,
                 sync_s=_sync_s(work, parameters[stage], backward_s, split[stage], gpu),
                 layers=split[stage],
+                most_in_flight=work.versions.most_in_flight or UNLIMITED,
             )
         )
     return tuple(profiles)

@@ -19,6 +19,7 @@ from scheduler.job import (
     JobSpec,
     Parallelism,
     PlacementRule,
+    Schedule,
     Training,
 )
 from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
@@ -34,6 +35,7 @@ from scheduler.spec.sections import (
     RunSection,
     StopSection,
     TrainingSection,
+    UpdatesSection,
     plain,
 )
 from scheduler.spec.validation import issues_of
@@ -92,7 +94,7 @@ class JobDocument(Section):
 
     @property
     def learning_rate(self) -> float:
-        """Of the built-in worker's AdamW."""
+        """Of the built-in worker's optimizer."""
         return DEFAULT_LEARNING_RATE if self.run.learning_rate is None else self.run.learning_rate
 
     @property
@@ -204,7 +206,9 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
     if home is not None and not job.placement.allows(home):
         expected = "a region that placement.regions allows and placement.exclude does not name"
         issues.append(FieldIssue("/placement/home", home, expected))
-    issues += [*_codec_issues(job), *_learning_issues(job)]
+    issues += _codec_issues(job)
+    if job.is_builtin:
+        issues += _learning_issues(job)
     gpus = job.parallelism.tensor * job.parallelism.data
     if round(gpus) < 1 or not math.isclose(gpus, round(gpus), rel_tol=1e-9):
         expected = "tensor × data a whole number of GPUs, at least one GPU"
@@ -248,7 +252,21 @@ def _learning_issues(job: JobDocument) -> list[FieldIssue]:
     if run.updates.error_feedback and run.updates.rule != "2bw":
         expected = f"nothing: it corrects the one step that 2bw is late, not {run.updates.rule}"
         issues.append(FieldIssue("/run/updates/error_feedback", run.updates.error_feedback, expected))
-    return issues
+    return [*issues, *_in_flight_issues(job, run.updates)]
+
+
+def _in_flight_issues(job: JobDocument, updates: UpdatesSection) -> list[FieldIssue]:
+    """Where even the fewest stages that the job names have more micro-batches in flight than the rule allows."""
+    micro_batches, (low, _) = job.training.micro_batches, job.parallelism.bounds()
+    in_flight = micro_batches if job.training.schedule is Schedule.GPIPE else min(low or 1, micro_batches)
+    most = updates.versions().most_in_flight
+    if most is None or in_flight <= most:
+        return []
+    expected = (
+        f"at least {in_flight - 1}: the first stage has {in_flight} micro-batches in flight, "
+        f"and {updates.rule} keeps two versions of the weights"
+    )
+    return [FieldIssue("/run/updates/every", updates.every, expected)]
 
 
 def _run_issues(run: RunSection) -> list[FieldIssue]:
@@ -258,7 +276,9 @@ def _run_issues(run: RunSection) -> list[FieldIssue]:
     other = "a job with a command" if run.builtin is not None else "builtin: gpt"
     return [
         FieldIssue(
-            f"/run/{name}", "***" if name == "secrets" else getattr(run, name), f"nothing: it is for {other}"
+            f"/run/{name}",
+            "***" if name == "secrets" else run.model_dump(exclude_unset=True)[name],
+            f"nothing: it is for {other}",
         )
         for name in wrong
         if getattr(run, name) is not None

@@ -16,6 +16,7 @@ from scheduler.spec.fields import (
     Bytes,
     Duration,
     FilePath,
+    Flag,
     GpuName,
     PositiveBytes,
     RegionGlob,
@@ -204,7 +205,9 @@ class UpdatesSection(Section):
             case "paci":  # weights and both moments, to go back to
                 return WeightVersions(held_bytes=12.0)
             case "2bw":  # the older weights, and what error feedback remembers
-                return WeightVersions(held_bytes=8.0 if self.error_feedback else 4.0)
+                return WeightVersions(
+                    held_bytes=8.0 if self.error_feedback else 4.0, most_in_flight=self.every + 1
+                )
             case "prediction":
                 return WeightVersions(held_bytes=4.0)
             case "stashing":
@@ -220,7 +223,7 @@ class RunSection(Section):
     rate_schedule: RateScheduleSection | None = None
     clip_norm: Annotated[float, number(above=0, at_most=1e9)] | None = None
     updates: UpdatesSection | None = None
-    ready_first: bool | None = None
+    ready_first: Flag | None = None
     learning_rate: Annotated[float, number(above=0, at_most=1)] | None = None
     seed: Annotated[int, whole(0, 1_000_000)] | None = None
     image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None

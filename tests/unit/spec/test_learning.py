@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from scheduler import presets
+from scheduler.cluster import Cluster
+from scheduler.evaluate import evaluate
 from scheduler.job import WEIGHTS_ALONE, WeightVersions
+from scheduler.placement import Cut, Segment
 from scheduler.profile import stage_profiles
 from scheduler.spec.issues import SpecError
 from scheduler.spec.job import JobDocument, parse_job
@@ -52,6 +55,7 @@ def test_it_is_kept_whole() -> None:
         ({"updates": {"rule": "paci", "every": 3}}, "/run/updates/every", "training.micro_batches = 8"),
         ({"updates": {"rule": "paci", "error_feedback": 1.0}}, "/run/updates/error_feedback", "2bw"),
         ({"updates": {"every": 2}}, "/run/updates/rule", ""),
+        ({"ready_first": "yes"}, "/run/ready_first", "boolean"),
     ],
 )
 def test_what_cannot_be_is_refused_by_field(run: dict[str, Any], pointer: str, said: str) -> None:
@@ -67,13 +71,69 @@ def test_a_command_of_its_own_learns_as_it_likes() -> None:
         parse_job({**JOB, "run": {"command": ["train"], "clip_norm": 1.0}})
 
 
+def test_what_a_command_may_not_have_is_refused_once_and_shown_as_it_was_written() -> None:
+    run = {"command": ["train"], "clip_norm": 1.0, "updates": {"rule": "paci"}}
+    with pytest.raises(SpecError) as refused:
+        parse_job({**JOB, "run": run})
+    assert [(issue.pointer, issue.value) for issue in refused.value.issues] == [
+        ("/run/clip_norm", 1.0),
+        ("/run/updates", {"rule": "paci"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedule", "every", "needed"),
+    [
+        (4, "1f1b", 2, 3),
+        ("3..4", "auto", 1, 2),
+        (1, "gpipe", 4, 7),
+        (4, "1f1b", 4, None),
+        ("2..4", "slack-1f1b", 1, None),
+        ("auto", "1f1b", 1, None),
+        (2, "gpipe", 8, None),
+    ],
+)
+def test_two_versions_that_cannot_serve_the_fewest_stages_are_refused_at_once(
+    stages: str | int, schedule: str, every: int, needed: int | None
+) -> None:
+    document = {
+        **JOB,
+        "training": {**JOB["training"], "schedule": schedule},
+        "parallelism": {"stages": stages},
+        "run": {"builtin": "gpt", "updates": {"rule": "2bw", "every": every}},
+    }
+    if needed is None:
+        assert parse_job(document).is_builtin
+        return
+    with pytest.raises(SpecError) as refused:
+        parse_job(document)
+    (issue,) = refused.value.issues
+    assert issue.pointer == "/run/updates/every"
+    assert f"at least {needed}" in issue.expected
+
+
+def test_the_planner_puts_no_more_in_flight_than_two_versions_serve() -> None:
+    def caps(**run: Any) -> tuple[int, ...]:
+        document = {**JOB, "training": {"steps": 1, "micro_batches": 64, "schedule": "slack-1f1b"}}
+        spec = parse_job({**document, "run": {"builtin": "gpt", **run}}).to_spec("a", "p", 0.0)
+        gpu = presets.gpu("H100")
+        cluster = Cluster(regions={}, links={}, gpu_types={gpu.name: gpu}, pools={})
+        segments = [Segment(region, gpu.name, 2, 1) for region in ("a", "b")]
+        found = evaluate(spec, cluster, segments, [Cut("a", "b", 1e9, 0.1)])
+        assert found.fits
+        return found.placement.window
+
+    assert max(caps()) > 9
+    assert max(caps(updates={"rule": "2bw", "every": 8})) == 9
+
+
 @pytest.mark.parametrize(
     ("updates", "versions"),
     [
         (None, WEIGHTS_ALONE),
         ({"rule": "paci"}, WeightVersions(held_bytes=12.0)),
-        ({"rule": "2bw"}, WeightVersions(held_bytes=4.0)),
-        ({"rule": "2bw", "error_feedback": 1.0}, WeightVersions(held_bytes=8.0)),
+        ({"rule": "2bw"}, WeightVersions(held_bytes=4.0, most_in_flight=2)),
+        ({"rule": "2bw", "error_feedback": 1.0}, WeightVersions(held_bytes=8.0, most_in_flight=2)),
         ({"rule": "prediction"}, WeightVersions(held_bytes=4.0)),
         ({"rule": "stashing"}, WeightVersions(in_flight_bytes=4.0)),
     ],
