@@ -32,6 +32,9 @@ JOIN_PATH = "/agent/v1/join"
 HEARTBEAT_PATH = "/agent/v1/heartbeat"
 TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 
+KEEP_ALIVE_S = 60.0
+"""An idle connection is used again within this time: less than the server keeps it."""
+
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
@@ -56,6 +59,7 @@ class ServerClient:
             base_url=self.url,
             headers=headers,
             timeout=TIMEOUT,
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
             transport=transport,
             follow_redirects=False,  # a redirect would carry the token elsewhere
             trust_env=not is_loopback(self.url),

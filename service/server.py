@@ -33,6 +33,9 @@ GARBAGE_OBJECTS = 10_000
 """The collector runs when so many more objects have been made than have gone: a request makes thousands, and hardly any
 of them in a cycle."""
 
+KEEP_ALIVE_S = 75
+"""An idle connection stays this long: many agents beat every 20 s, and need not connect anew for each."""
+
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT.
@@ -58,6 +61,7 @@ def serve(settings: Settings) -> None:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 ssl_certfile=settings.tls_cert_file or None,
                 ssl_keyfile=settings.tls_key_file or None,
                 proxy_headers=bool(settings.trusted_proxies),
