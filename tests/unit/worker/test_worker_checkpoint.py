@@ -151,14 +151,22 @@ def test_a_torn_one_is_ignored_and_written_again(folder: CheckpointFolder, torn:
     assert folder.steps() == [2, 4]
 
 
-def test_a_manifest_leads_nowhere_else(folder: CheckpointFolder) -> None:
+@pytest.mark.parametrize("elsewhere", ["../step-00000002", "..", "/etc"])
+def test_a_manifest_leads_nowhere_else(tmp_path: Path, elsewhere: str) -> None:
+    """A folder of other files, in their sizes, would do."""
+    folder = CheckpointFolder(LocalStore(tmp_path), "a1")
     write(folder, 2, trained())
-    manifest = f"step-00000002/{MANIFEST}"
-    content = folder.store.read(manifest)
+    manifest = json.loads(folder.store.read(f"step-00000002/{MANIFEST}"))
+    assert folder.manifest(2) is not None
 
-    folder.store.write(manifest, [content.replace(b"head.safetensors", b"../../head.safetensors")])
+    manifest |= {"step": 4, "folder": elsewhere}
+    folder.store.write(f"step-00000004/{MANIFEST}", [json.dumps(manifest).encode()])
+    assert folder.steps() == [2]
 
-    assert folder.manifest(2) is None
+    manifest |= {"step": 4, "files": manifest["files"] | {f"{elsewhere}/{MANIFEST}": {"bytes": 1}}}
+    del manifest["folder"]
+    folder.store.write(f"step-00000004/{MANIFEST}", [json.dumps(manifest).encode()])
+    assert folder.steps() == [2]
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
