@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import FastAPI
 from sqlalchemy import Engine
@@ -19,6 +19,7 @@ from service.adapters.redis_bus import RedisBus
 from service.app import create_app, create_control_app
 from service.control.plane import ControlPlane
 from service.db.engine import make_engine
+from service.ports import Compute
 from service.services import Services
 from service.settings import ServerRole, Settings
 from service.snapshots import SnapshotReader
@@ -31,9 +32,12 @@ class Assembly:
     services: Services
     app: FastAPI
     engine: Engine
+    planner: Compute
+    """Threads of its own: what clients ask, however long it takes and however many they are, keeps no job waiting."""
 
     def close(self) -> None:
         """Ends the threads and connections, once the application has ended."""
+        self.planner.close()
         self.services.compute.close()
         self.services.db.close()
 
@@ -56,14 +60,16 @@ def assemble(settings: Settings) -> Assembly:
         ),
     )
 
+    planner = ThreadCompute()
+
     async def beside() -> None:
         await bus.start()
         try:
             if settings.role is ServerRole.API:
                 await asyncio.Event().wait()
-            await ControlPlane(services).run()
+            await ControlPlane(replace(services, compute=planner)).run()
         finally:
             await bus.close()
 
     create = create_control_app if settings.role is ServerRole.CONTROL else create_app
-    return Assembly(services, create(services, beside), engine)
+    return Assembly(services, create(services, beside), engine, planner)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging as standard_logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from service.db.repositories import access
 from service.db.transaction import transact
 from service.errors import ConflictError
 from service.server import check_listening, is_loopback
+from service.services import Services
 from service.settings import Settings
 from service.wiring import assemble
 
@@ -122,5 +125,35 @@ def test_what_a_restart_costs_here_is_what_is_planned_with(tmp_path: Path, engin
     planned_on, _ = transact(engine, Mode.READ, lambda session: reader.load(session, 0.0))
     assert planned_on.cluster.restart.fixed_s == 90.0
     assert planned_on.cluster.restart.storage_bps_per_gpu == 2.5e9
+    assembly.close()
+    engine.dispose()
+
+
+def test_jobs_are_planned_while_what_clients_ask_takes_every_thread(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison of schedules, a dry run or an explanation of a large job takes seconds, and there may be many."""
+
+    class Plane:
+        def __init__(self, services: Services) -> None:
+            self.compute = services.compute
+
+        async def run(self) -> None:
+            await self.compute.run(int)
+            planned.set()
+            await asyncio.Event().wait()
+
+    async def live() -> None:
+        asked = [asyncio.ensure_future(assembly.services.compute.run(answer.wait)) for _ in range(64)]
+        try:
+            async with assembly.app.router.lifespan_context(assembly.app):
+                await asyncio.wait_for(planned.wait(), timeout=20)
+        finally:
+            answer.set()
+            await asyncio.gather(*asked)
+
+    monkeypatch.setattr("service.wiring.ControlPlane", Plane)
+    assembly, planned, answer = assemble(Settings(home=tmp_path)), asyncio.Event(), threading.Event()
+    asyncio.run(live())
     assembly.close()
     engine.dispose()
