@@ -35,6 +35,7 @@ def test_every_kind_of_line(folder: ProcessFolder) -> None:
         {"kind": "ready"},
         STEP,
         {"kind": "checkpoint", "step": 1, "uri": "file:///c"},
+        {"kind": "checkpoint-damaged", "step": 1, "detail": "head.safetensors: …"},
         {"kind": "busy", "from_s": 1, "to_s": 2, "busy_fraction": 0.25},
         {"kind": "end", "cause": "out-of-memory", "detail": "\ud800\0" + "x" * 5000},
     ]
