@@ -164,7 +164,9 @@ async def test_an_identity_is_renewed_before_it_ends_and_outlives_lost_answers(
     assert "identity" not in (await node.beat()).json()
     server.world.clock.advance(life_s / 5)
     first = (await node.beat()).json()["identity"]["token"]  # lost on the way
-    server.world.clock.advance(limits.TOKEN_CACHE_S)  # for so long it is not asked again which secret is the newest
+    server.world.clock.advance(
+        limits.TOKEN_CACHE_S
+    )  # for so long it is not asked again which secret is the newest
     second = (await node.beat()).json()["identity"]["token"]
     assert len({node.token, first, second}) == 3
     before, node.token = node.token, second

@@ -101,7 +101,7 @@ async def _lived(folding: Counted, seed: int) -> tuple[list[str], list[object], 
     return replies, happened, stored
 
 
-@pytest.mark.parametrize("seed", (0, 1, 3, 5))
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
 async def test_stamped_together_or_stored_one_by_one_is_all_the_same(seed: int) -> None:
     folded = Counted()
     assert await _lived(folded, seed) == await _lived(Never(), seed)
