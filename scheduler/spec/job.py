@@ -123,7 +123,9 @@ class JobDocument(Section):
                 bytes_per_element=BYTES_PER_ELEMENT[self.training.dtype],
                 schedule=self.training.schedule,
                 recompute=self.training.recompute,
-                splits_backward=self.is_builtin and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES,
+                splits_backward=self.is_builtin
+                and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES
+                and self.run.updates is None,  # no update may come between the two parts of a backward
                 versions=WEIGHTS_ALONE if self.run.updates is None else self.run.updates.versions(),
             ),
             parallelism=Parallelism(

@@ -112,6 +112,14 @@ def test_two_versions_that_cannot_serve_the_fewest_stages_are_refused_at_once(
     assert f"at least {needed}" in issue.expected
 
 
+def test_where_weights_change_within_an_iteration_backwards_stay_whole() -> None:
+    """An update between the two parts of a backward would give it weights of two versions; 2bw refuses that."""
+    document = {**JOB, "training": {**JOB["training"], "schedule": "auto"}}
+    for run, splits in (({}, True), ({"updates": {"rule": "2bw", "every": 4}}, False)):
+        spec = parse_job({**document, "run": {"builtin": "gpt", **run}}).to_spec("a", "p", 0.0)
+        assert spec.training.splits_backward is splits
+
+
 def test_the_planner_puts_no_more_in_flight_than_two_versions_serve() -> None:
     def caps(**run: Any) -> tuple[int, ...]:
         document = {**JOB, "training": {"steps": 1, "micro_batches": 64, "schedule": "slack-1f1b"}}
