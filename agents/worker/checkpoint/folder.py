@@ -82,7 +82,7 @@ class CheckpointFolder:
         """Make the checkpoint of `step` complete (rank 0, after all stages wrote their `files`); its URI.
 
         Where an earlier generation came as far, its checkpoint stays, unless it is damaged: training is
-        deterministic, so it is the same.
+        deterministic, so it is the same. That of another job in the same place does not stay.
 
         Raises WorkerEndError `checkpoint-unwritable`.
         """
@@ -90,11 +90,15 @@ class CheckpointFolder:
         within = self.store.files_folder(self.allocation_id)
         manifest = Manifest.of(plan, step, corpus, within, files)
         there = self.manifest(step)
-        rewritten = there is not None and within is not None and there.folder == within
-        replace = there is None or rewritten or step in self.damaged
+        stays = (
+            there is not None
+            and there.misfit(plan) is None
+            and step not in self.damaged
+            and (within is None or there.folder != within)  # else its files have just been written anew
+        )
         try:
             content = manifest.model_dump_json(indent=1, exclude_none=True).encode()
-            self.store.publish(folder, self.allocation_id, content, replace)
+            self.store.publish(folder, self.allocation_id, content, replace=not stays)
         except OSError as error:
             raise self._unwritable(folder, error) from error
         self.damaged.pop(step, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -75,7 +75,8 @@ class Manifest(BaseModel):
         """Why a job with `plan` cannot go on from it as if nothing had been; None if it can."""
         if self.model != plan.model:
             return "it holds another model than the plan's"
-        told: tuple[tuple[str, str | None, Any], ...] = (
+        told: tuple[tuple[str, object, object], ...] = (
+            ("seed", self.seed, plan.seed),
             ("optimizer", self.optimizer, plan.optimizer),
             ("weight_rule", self.weight_rule, plan.weight_rule),
         )

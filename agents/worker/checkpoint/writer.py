@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import torch.distributed as dist
 from pydantic import TypeAdapter
@@ -24,6 +25,8 @@ from agents.worker.gang import Gang
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 
+PATIENCE = timedelta(days=7)
+"""Others may take as long as they need to write: of one that is gone, training tells."""
 _FILES = TypeAdapter(dict[str, FileEntry])
 
 
@@ -49,6 +52,7 @@ class CheckpointWriter:
         self._writes = settings.place.data_rank == 0
         # A connection of its own: who waits on one holds up all others on it, and so the vote of every step.
         self._store = gang.store.clone()  # type: ignore[attr-defined]
+        self._store.set_timeout(PATIENCE)
         self._snapshot = Snapshot()
         self._last: _Writing | None = None
         self._failure: WorkerEndError | dist.DistError | None = None
@@ -130,10 +134,10 @@ class CheckpointWriter:
         for told in self._store.multi_get(keys):
             files |= _FILES.validate_json(bytes(told))
         uri = self._folder.publish(self._settings.plan, step, self._corpus, files)
+        self._report.checkpoint(step, uri)
         self._folder.tidy(step, self._settings.plan.checkpoint_keep)
         for key in keys:
             self._store.delete_key(key)
-        self._report.checkpoint(step, uri)
 
 
 def _key(step: int, rank: int) -> str:

@@ -208,6 +208,17 @@ def test_an_earlier_generations_checkpoint_of_the_same_step_stays(folder: Checkp
     assert folder.store.read(f"step-00000002/{MANIFEST}") == content
 
 
+def test_another_jobs_checkpoint_in_the_same_place_is_replaced(folder: CheckpointFolder) -> None:
+    whole, other = trained(), trained(seed=7)
+    write(folder, 2, whole)
+
+    write(replace(folder, allocation_id="a2"), 2, other, plan(3, seed=7))
+
+    assert folder.choose(plan(3, seed=7, resume_step=2)) == 2
+    found = folder.read(2, ["head"]).files["head"]
+    assert all(torch.equal(found[name], value) for name, value in other.checkpoint_tensors()["head"].items())
+
+
 def test_a_damaged_one_is_written_again(folder: CheckpointFolder) -> None:
     whole = trained()
     write(folder, 2, whole)
@@ -255,6 +266,7 @@ def test_none_is_an_error(folder: CheckpointFolder) -> None:
     ("changes", "told"),
     [
         ({"model": MODEL.model_copy(update={"ffn": 32})}, "another model"),
+        ({"seed": 7}, "seed 0, and the plan's is 7"),
         ({"optimizer": "muon"}, "optimizer adamw, and the plan's is muon: go on with adamw"),
         ({"weight_rule": "double-buffered"}, "weight_rule flush, and the plan's is double-buffered"),
     ],
