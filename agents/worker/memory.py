@@ -117,20 +117,34 @@ def figures(
     )
 
 
-def cuda_budget(device: torch.device) -> int | None:
-    """The most that this process could have of its GPU now: what it has reserved, and what is free."""
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Bytes of a GPU, by torch.cuda's statistics."""
+
+    available: int
+    """The most that this process could have now: what it has reserved, and what is free."""
+    allocated: int
+    """In tensors of this process."""
+
+
+def gpu_memory(device: torch.device) -> GpuMemory | None:
+    """None where there is no GPU."""
     if device.type != "cuda":
         return None
     free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device)
+    return GpuMemory(free + torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device))
 
 
-def account(plan: WorkerPlan, stages: Sequence[StageFigures], budget: int | None) -> str:
-    """Which stages held what, and what would fit into `budget` bytes; None: into what they held together."""
+def account(plan: WorkerPlan, stages: Sequence[StageFigures], gpu: GpuMemory | None) -> str:
+    """Which stages held what, and what would fit into the GPU; without one: into what they held together."""
     lines = [_held(stage, len(plan.layers_per_stage)) for stage in stages]
-    limit = sum(stage.held for stage in stages) if budget is None else budget
-    if budget is not None:
-        lines.append(f"the GPU has {_size(budget)} for this process")
+    limit = held = sum(stage.held for stage in stages)
+    if gpu is not None:
+        others = max(0, gpu.allocated - held)
+        limit = gpu.available - others
+        lines.append(
+            f"the GPU has {_size(gpu.available)} for this process, of which {_size(others)} are in other tensors"
+        )
     return "; ".join([*lines, _what_fits(plan, stages, limit)])
 
 

@@ -20,7 +20,7 @@ from agents.worker.failures import memory_accounted
 from agents.worker.gang import Gang, StopVote, join
 from agents.worker.gradient_norm import GradientNorm
 from agents.worker.learning_rate import rate_factor
-from agents.worker.memory import ActivationMeter, account, cuda_budget, figures
+from agents.worker.memory import ActivationMeter, account, figures, gpu_memory
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 from agents.worker.stopping import StopRequest
@@ -83,7 +83,7 @@ class Trainer:
             figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter)
             for stage, meter in zip(self.stages, self.activations, strict=True)
         ]
-        return account(plan, held, cuda_budget(self.gang.device))
+        return account(plan, held, gpu_memory(self.gang.device))
 
     def checkpoint_tensors(self) -> dict[str, dict[str, Tensor]]:
         """What this rank has in a checkpoint, for each file."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.failures import memory_accounted
-from agents.worker.memory import ActivationMeter, StageFigures, account, figures
+from agents.worker.memory import ActivationMeter, GpuMemory, StageFigures, account, figures
 from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
 
@@ -93,10 +93,17 @@ def test_what_fits_is_computed_from_what_was_held() -> None:
 
 
 def test_a_gpu_tells_its_limit_itself() -> None:
-    told = account(PLAN, [HELD], 92 * MB)
+    told = account(PLAN, [HELD], GpuMemory(available=92 * MB, allocated=70 * MB))
 
-    assert "the GPU has 92.000 MB for this process" in told
+    assert "the GPU has 92.000 MB for this process, of which 0.000 MB are in other tensors" in told
     assert "a window of at most 5 here, or micro_batch 3, or 3 stages" in told
+
+
+def test_what_else_is_on_a_gpu_is_not_free() -> None:
+    told = account(PLAN, [HELD], GpuMemory(available=92 * MB, allocated=80 * MB))
+
+    assert "of which 10.000 MB are in other tensors" in told
+    assert "a window of at most 4 here" in told
 
 
 def test_moments_that_are_still_to_come_are_counted() -> None:
@@ -106,7 +113,7 @@ def test_moments_that_are_still_to_come_are_counted() -> None:
 
 
 def test_where_nothing_fits_it_says_so() -> None:
-    told = account(PLAN, [replace(HELD, layers=1, micro_batch_bytes=100 * MB)], 30 * MB)
+    told = account(PLAN, [replace(HELD, layers=1, micro_batch_bytes=100 * MB)], GpuMemory(30 * MB, 30 * MB))
 
     assert told.endswith("what would fit: nothing but more memory")
 
