@@ -208,7 +208,6 @@ def test_the_built_in_worker_is_told_how_to_learn() -> None:
     [("paci", "current"), ("2bw", "double-buffered"), ("prediction", "predicted"), ("stashing", "stashed")],
 )
 def test_every_rule_of_updates_has_its_name_at_the_worker(rule: str, told: str) -> None:
-    gang = replace(
-        _gang(), document=parse_job(job_document(run={"builtin": "gpt", "updates": {"rule": rule}}))
-    )
+    run = {"builtin": "gpt", "updates": {"rule": rule, "every": 2}}
+    gang = replace(_gang(), document=parse_job(job_document(run=run)))
     assert worker_plan(gang, 0).weight_rule == told
