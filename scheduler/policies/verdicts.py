@@ -235,6 +235,9 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     """No number of stages within the job's bounds fits in the memory of any GPU type."""
     spec = demand.spec
     stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
+    allowed, rule = spec.training.versions.most_in_flight, ""
+    if allowed is not None and allowed < min(stages, spec.training.micro_batches):
+        stages, rule = allowed, ", the most with its `updates` (as many micro-batches are in flight on the first),"
     windows = least_window(Workload.of(spec), stages)
     best: tuple[float, float, str] | None = None
     for gpu_type, _ in demand.floor_by_type:
@@ -258,7 +261,7 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     usable = USABLE_MEMORY * topology.cluster.gpu_types[gpu_type].memory_bytes
     return Reason(
         ReasonCode.MEMORY_TOO_SMALL,
-        f"even as {stages} stages a GPU must hold {format_bytes(needed)}; {gpu_type} has {format_bytes(usable)} "
+        f"even as {plural(stages, 'stage')}{rule} a GPU must hold {format_bytes(needed)}; {gpu_type} has {format_bytes(usable)} "
         f"to use: {format_bytes(needed - usable)} too much. More stages, a larger tensor size, a smaller "
         "micro-batch or recompute: full would lower it",
         needed=needed,

@@ -1,9 +1,11 @@
 """BACE-Pipe end to end: what it starts, where, with what bandwidth, and what it says."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.check import check_plan
-from scheduler.job import PlacementRule, Schedule
+from scheduler.job import PlacementRule, Schedule, WeightVersions
 from scheduler.plan import Hold, Reject, Start
 from scheduler.policies import PolicyConfig, decide
 from scheduler.reasons import ReasonCode
@@ -182,6 +184,18 @@ def test_a_job_that_no_memory_holds_is_refused_by_how_much():
     assert decision.reasons[0].code is ReasonCode.MEMORY_TOO_SMALL
     assert decision.reasons[0].available == 95
     assert decision.reasons[0].needed == pytest.approx(1000, rel=0.01)
+
+
+def test_a_job_whose_updates_allow_too_few_stages_for_its_memory_is_told_so():
+    waiting = job(weight_bytes=300)
+    training = replace(waiting.spec.training, versions=WeightVersions(most_in_flight=2))
+    waiting = replace(waiting, spec=replace(waiting.spec, training=training))
+    (decision,) = decide(snapshot(cluster({"a": 99}), waiting), BACE).decisions
+    assert isinstance(decision, Reject)
+    (reason,) = decision.reasons
+    assert reason.code is ReasonCode.MEMORY_TOO_SMALL
+    assert reason.needed == pytest.approx(150, rel=0.01)
+    assert "even as 2 stages, the most with its `updates`" in reason.detail
 
 
 def test_a_job_that_no_link_of_the_cluster_can_join_is_refused():
