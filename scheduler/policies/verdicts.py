@@ -237,7 +237,7 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
     allowed, rule = spec.training.versions.most_in_flight, ""
     if allowed is not None and allowed < min(stages, spec.training.micro_batches):
-        stages, rule = allowed, ", the most with its `updates` (as many micro-batches are in flight on the first),"
+        stages, rule = allowed, f", the most with its `updates` ({allowed} micro-batches in flight),"
     windows = least_window(Workload.of(spec), stages)
     best: tuple[float, float, str] | None = None
     for gpu_type, _ in demand.floor_by_type:
@@ -261,8 +261,8 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     usable = USABLE_MEMORY * topology.cluster.gpu_types[gpu_type].memory_bytes
     return Reason(
         ReasonCode.MEMORY_TOO_SMALL,
-        f"even as {plural(stages, 'stage')}{rule} a GPU must hold {format_bytes(needed)}; {gpu_type} has {format_bytes(usable)} "
-        f"to use: {format_bytes(needed - usable)} too much. More stages, a larger tensor size, a smaller "
+        f"even as {plural(stages, 'stage')}{rule} a GPU must hold {format_bytes(needed)}; "
+        f"{gpu_type} has {format_bytes(usable)} to use: {format_bytes(needed - usable)} too much. More stages, a larger tensor size, a smaller "
         "micro-batch or recompute: full would lower it",
         needed=needed,
         available=usable,
