@@ -262,8 +262,8 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     return Reason(
         ReasonCode.MEMORY_TOO_SMALL,
         f"even as {plural(stages, 'stage')}{rule} a GPU must hold {format_bytes(needed)}; "
-        f"{gpu_type} has {format_bytes(usable)} to use: {format_bytes(needed - usable)} too much. More stages, a larger tensor size, a smaller "
-        "micro-batch or recompute: full would lower it",
+        f"{gpu_type} has {format_bytes(usable)} to use: {format_bytes(needed - usable)} too much. "
+        "More stages, a larger tensor size, a smaller micro-batch or recompute: full would lower it",
         needed=needed,
         available=usable,
     )
