@@ -23,7 +23,6 @@ from scheduler.job import JobSpec
 from scheduler.placement import Placement
 from scheduler.price import PriceSeries
 from scheduler.profile import boundary_bytes
-from scheduler.spec.job import parse_job
 from service import placements
 from service.cluster_view import links_of
 from service.db import ledger_queries
@@ -32,6 +31,7 @@ from service.db.records import AllocationRecord, JobRecord
 from service.db.repositories import allocations, cluster, jobs, prices
 from service.db.scope import EVERYTHING
 from service.errors import ConflictError
+from service.stored_jobs import spec_of
 
 ELECTRICITY = "electricity"
 RENT = "rent"
@@ -182,7 +182,7 @@ def _egress(
     """Each cut sends in both directions; a step is billed once, whenever its report came, at the price of then. So is
     what the job brought to where it began."""
     placement = placements.from_document(allocation.placement)
-    spec = parse_job(job.spec).to_spec(job.job_id, job.project, job.submitted_at_s)
+    spec = spec_of(job)
     if not (placement.cuts or spec.data):
         return
     sent = defaultdict(float, _brought(session, allocation, placement, spec))

@@ -15,7 +15,6 @@ from scheduler.pipeline.plan.comparison import Comparison, compare
 from scheduler.pipeline.plan.where import NoPlacementError, Stand, chosen, named
 from scheduler.placement import Placement
 from scheduler.snapshot import Snapshot
-from scheduler.spec.job import parse_job
 from scheduler.spec.support import named_regions
 from service import job_input, placements
 from service.access import Principal
@@ -27,6 +26,7 @@ from service.jobs import find
 from service.policy import policy_of
 from service.reason_documents import to_document as reason_document
 from service.services import Services
+from service.stored_jobs import spec_of
 from service.tenancy import hide_in, hider
 
 
@@ -72,7 +72,7 @@ async def of_job(services: Services, principal: Principal, job_id: str, pictured
         return job, _last(ran), services.snapshots.load(session, now_s)
 
     job, last, snapshot = await services.db.read(work)
-    spec = parse_job(job.spec).to_spec(job.job_id, job.project, job.submitted_at_s)
+    spec = spec_of(job)
     pools = snapshot.cluster.pools
     is_there = last is not None and all((each.region, each.gpu_type) in pools for each in last.segments)
 

@@ -13,7 +13,6 @@ from scheduler.cluster import RestartCosts
 from scheduler.job import LIVE_JOB_STATES, Elasticity, JobSpec, JobState
 from scheduler.placement import Allocation
 from scheduler.snapshot import Promise, Quota, RunningJob, Snapshot, WaitingJob
-from scheduler.spec.job import parse_job
 from service import placements
 from service.checkpoints import regions_that_reach
 from service.cluster_view import cluster_of
@@ -23,6 +22,7 @@ from service.db.repositories import access, allocations, cluster, jobs, leader, 
 from service.known_prices import electricity
 from service.lifecycle import NodeState
 from service.months import month_ends_s, month_of
+from service.stored_jobs import spec_of
 
 RECENT_JOBS = 50
 
@@ -158,11 +158,6 @@ def _present_usd(
         if job_id in specs and specs[job_id].budget_usd is not None
     ]
     return ledger.spent_usd_by_allocation(session, budgeted)
-
-
-def spec_of(job: JobRecord) -> JobSpec:
-    """A stored job as the planner takes it."""
-    return parse_job(job.spec).to_spec(job.job_id, job.project, job.submitted_at_s)
 
 
 def waiting(job: JobRecord, spec: JobSpec, past: _Past | None) -> WaitingJob:

@@ -193,6 +193,17 @@ def parse_job(document: Mapping[str, Any] | str | bytes, source: str = "job") ->
     return job
 
 
+def accepted_job(document: Mapping[str, Any]) -> JobDocument:
+    """Reads a completed job that was accepted once: what only shows where fields are seen together is not asked again.
+
+    A rule that came later must not stop a job that is queued or runs. Raises SpecError for a document of another shape.
+    """
+    try:
+        return JobDocument.model_validate(document)
+    except ValidationError as error:
+        raise SpecError(issues_of(error, JobDocument), "job") from None
+
+
 def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
     """What only shows where fields are seen together."""
     issues = [*model_issues(job.model), *_run_issues(job.run)]

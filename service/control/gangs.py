@@ -13,7 +13,6 @@ from scheduler.packing import StageSlots
 from scheduler.placement import AllocationState
 from scheduler.plan import Hold, Start
 from scheduler.reasons import Reason, ReasonCode
-from scheduler.spec.job import parse_job
 from service import placements
 from service.control.errors import DoublePromiseError, StalePlanError
 from service.db import control_queries
@@ -30,6 +29,7 @@ from service.db.scope import EVERYTHING
 from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes
 from service.lifecycle import PENDING, Moment, move_job, record_birth
 from service.reservations import held_links
+from service.stored_jobs import document_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def commit_gang(session: Session, packed: PackedStart, grounds: Grounds) -> Hold
     port = _rendezvous_port(session, master)
     if port is None:
         return _no_port(job, master)
-    document = parse_job(job.spec)
+    document = document_of(job)
     gang = Gang(
         job_id=job.job_id,
         allocation_id=allocation_id,

@@ -13,7 +13,7 @@ from scheduler.job import WEIGHTS_ALONE, WeightVersions
 from scheduler.placement import Cut, Segment
 from scheduler.profile import stage_profiles
 from scheduler.spec.issues import SpecError
-from scheduler.spec.job import JobDocument, parse_job
+from scheduler.spec.job import JobDocument, accepted_job, parse_job
 
 JOB: dict[str, Any] = {
     "name": "tiny",
@@ -159,3 +159,16 @@ def test_the_planner_counts_the_weights_that_a_rule_keeps(
         assert with_rule.inflight_bytes == pytest.approx(
             without.inflight_bytes + versions.in_flight_bytes * weights
         )
+
+
+def test_a_rule_that_came_later_does_not_concern_a_job_that_was_accepted() -> None:
+    stored = job().completed()
+    stored["run"] |= {"clip_norm": 1.0, "updates": {"rule": "paci", "every": 3}}
+    with pytest.raises(SpecError):
+        parse_job(stored)
+    assert accepted_job(stored).to_spec("a", "p", 0.0).training.micro_batches == 8
+
+
+def test_what_is_no_job_is_none_however_it_was_stored() -> None:
+    with pytest.raises(SpecError, match="model"):
+        accepted_job({"name": "tiny"})
