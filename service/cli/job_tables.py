@@ -85,6 +85,7 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
     yield "throughput", _throughput(job)
     yield "codec", codec_text(job["spec"])
+    yield "updates", updates_text(job["spec"])
     yield "retries", job["retries"] or None
     yield "preempted", _times(job["preemptions"])
     yield "moved", _times(job["moves"])
@@ -106,6 +107,21 @@ def codec_text(job: Document) -> str | None:
         return None
     rank, hidden = codec["mapl"]["rank"], job["model"]["hidden"]
     return f"mapl, {rank} of {hidden} numbers a token between regions; it changes what is learned"
+
+
+def updates_text(job: Document) -> str | None:
+    """The rule of updates that a completed job asks for, what it does, and that it is no mere matter of speed."""
+    updates = job["run"].get("updates")
+    if updates is None:
+        return None
+    known = {
+        "paci": "each backward multiplies with newer weights than its forward",
+        "2bw": "each gradient is one update late",
+        "prediction": "each forward sees weights that are guessed ahead",
+        "stashing": "each gradient is late by what is in flight",
+    }[updates["rule"]]
+    every = "each micro-batch" if updates["every"] == 1 else f"each {updates['every']} micro-batches"
+    return f"{updates['rule']}, {every}: {known}; it changes what is learned (docs/asynchrony.md)"
 
 
 def plan_page(plan: Document) -> Iterator[RenderableType]:
@@ -131,6 +147,7 @@ def plan_page(plan: Document) -> Iterator[RenderableType]:
 def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:
     yield "stages", f"{plan['stages']} on {plan['gpus']} GPUs"
     yield "codec", codec_text(plan["job"])
+    yield "updates", updates_text(plan["job"])
     yield "iteration", seconds(plan["iteration_s"])
     yield "bubble", f"{plan['bubble_fraction']:.0%}" if plan["bubble_fraction"] is not None else None
     yield "duration", seconds(plan["duration_s"])

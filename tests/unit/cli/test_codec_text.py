@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from scheduler.spec.job import parse_job
-from service.cli.job_tables import codec_text
+from service.cli.job_tables import codec_text, updates_text
 
 
 def completed(**parallelism: Any) -> dict[str, Any]:
@@ -20,3 +22,13 @@ def test_a_codec_is_told_with_its_effect_and_no_codec_is_not() -> None:
 
     assert text == "mapl, 64 of 4096 numbers a token between regions; it changes what is learned"
     assert codec_text(completed()) is None
+
+
+@pytest.mark.parametrize("rule", ["paci", "2bw", "prediction", "stashing"])
+def test_every_rule_of_updates_is_told_with_what_it_does(rule: str) -> None:
+    job = {"run": {"builtin": "gpt", "updates": {"rule": rule, "every": 4, "error_feedback": 0.0}}}
+    text = updates_text(job)
+    assert text is not None
+    assert text.startswith(f"{rule}, each 4 micro-batches: ")
+    assert "changes what is learned" in text
+    assert updates_text({"run": {"builtin": "gpt"}}) is None
