@@ -57,6 +57,11 @@ class ControlPlane:
             finally:
                 self._show(0)
                 self._services.metrics.clear_cluster()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A group that is cancelled while one of its tasks fails raises that failure alone.
+                raise asyncio.CancelledError
+            await self._services.clock.sleep(RETRY_S)  # somebody else leads now
 
     async def _take(self) -> Leadership:
         while True:

@@ -97,12 +97,20 @@ class World:
             self._let_loose()
             await self._until_broken(seconds)
             if not self.trace.violations:
-                await self._heal()
+                await self._within_patience(self._heal())
                 await self._until_all_have_ended()
             if not self.trace.violations:
-                await self._judge()
+                await self._within_patience(self._judge())
         finally:
             await self._end()
+
+    async def _within_patience(self, asking: Coroutine[None, None, None]) -> None:
+        """What is asked of a world in which nothing goes wrong is answered in the end."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asking
+        except TimeoutError:
+            self.trace.violation("after healing the servers answer", f"not within {PATIENCE_S:g} s")
 
     def start_replica(self, replica: Replica) -> None:
         replica.start()
