@@ -51,7 +51,8 @@ class ControlPlane:
             log.info("leads", epoch=leadership.epoch, holder=leadership.holder)
             self._show(1, leadership.epoch)
             try:
-                await self._lead(leadership)
+                # In a task of its own: a group that fails leaves a cancellation on the task that it stands in.
+                await asyncio.create_task(self._lead(leadership))
             except* FencedError:
                 log.warning("deposed", epoch=leadership.epoch)
             finally:
@@ -59,9 +60,8 @@ class ControlPlane:
                 self._services.metrics.clear_cluster()
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                # A group that is cancelled while one of its tasks fails raises that failure alone.
+                # And one that is cancelled while one of its tasks fails raises that failure alone.
                 raise asyncio.CancelledError
-            await self._services.clock.sleep(RETRY_S)  # somebody else leads now
 
     async def _take(self) -> Leadership:
         while True:
