@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler import cost
 from scheduler.cluster import Ownership
 from scheduler.errors import InvalidValueError
@@ -18,18 +16,15 @@ from scheduler.policies import decide
 from scheduler.profile import boundary_bytes
 from scheduler.reasons import Reason
 from scheduler.snapshot import Snapshot, WaitingJob
-from scheduler.spec.support import named_regions
-from service import job_input
+from service import dry_jobs
 from service.access import Principal
-from service.db.repositories import cluster
 from service.displacement import Displaced, displaced
+from service.dry_jobs import DRY_JOB_ID
 from service.job_views import EnergyView, SpentView
 from service.policy import policy_of
 from service.promises import starting_at_once
 from service.services import Services
 from service.tenancy import hide_in, hider
-
-DRY_JOB_ID = "job-dry-run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +82,8 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
 
     Raises InvalidInputError or ForbiddenError as a submission would.
     """
-    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
-    now_s = services.clock.now()
-
-    def work(session: Session) -> Snapshot:
-        if parsed.placement.regions or named_regions(parsed):
-            job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
-        return services.snapshots.load(session, now_s)
-
-    snapshot = await services.db.read(work)
-    spec = parsed.to_spec(DRY_JOB_ID, parsed.project, now_s)
+    dry = await dry_jobs.read(services, principal, document)
+    parsed, spec, snapshot, now_s = dry.document, dry.spec, dry.snapshot, dry.at_s
     job = WaitingJob(spec, remaining_steps=parsed.training.steps)
     with_job = replace(snapshot, waiting=(*snapshot.waiting, job))
     config = policy_of(services.settings)

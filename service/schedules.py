@@ -15,12 +15,10 @@ from scheduler.pipeline.plan.comparison import Comparison, compare
 from scheduler.pipeline.plan.where import NoPlacementError, Stand, chosen, named
 from scheduler.placement import Placement
 from scheduler.snapshot import Snapshot
-from scheduler.spec.support import named_regions
-from service import job_input, placements
+from service import dry_jobs, placements
 from service.access import Principal
 from service.db.records import AllocationRecord, JobRecord
-from service.db.repositories import allocations, cluster
-from service.dry_runs import DRY_JOB_ID
+from service.db.repositories import allocations
 from service.errors import ConflictError, InvalidInputError
 from service.jobs import find
 from service.policy import policy_of
@@ -42,16 +40,8 @@ async def of_document(
     Raises InvalidInputError or ForbiddenError as a submission would, and InvalidInputError for a chain or a schedule
     that is none; ConflictError where the policy has no place for the job.
     """
-    parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
-    now_s = services.clock.now()
-
-    def work(session: Session) -> Snapshot:
-        if parsed.placement.regions or named_regions(parsed):
-            job_input.check_regions(parsed, [region.region for region in cluster.regions(session)])
-        return services.snapshots.load(session, now_s)
-
-    snapshot = await services.db.read(work)
-    spec = parsed.to_spec(DRY_JOB_ID, parsed.project, now_s)
+    dry = await dry_jobs.read(services, principal, document)
+    spec, snapshot = dry.spec, dry.snapshot
 
     def stand() -> Stand:
         if placement is not None:
