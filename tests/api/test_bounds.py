@@ -21,8 +21,8 @@ MOST = 10_000_000
 """No bound is so large that it is none."""
 PARSED_ELSEWHERE = {"/v1/jobs", "/v1/plans", "/v1/schedules"}
 """Bodies that are a JobDocument, which is walked by itself."""
-AS_THEY_ARE = {"Heartbeat/reports[]/loss: a number without bounds"}
-"""A double takes eight bytes; a loss that is not a number, or infinite, is told as it is."""
+AS_THEY_ARE = {f"Heartbeat/reports[]/{name}: a number without bounds" for name in ("loss", "grad_norm")}
+"""A double takes eight bytes; a loss or a norm that is not a number, or infinite, is told as it is."""
 HEARTBEAT = "post /agent/v1/heartbeat application/json"
 
 
