@@ -25,6 +25,7 @@ from rich.console import Console
 
 from agents.client import ServerClient, checked_url, is_loopback
 from agents.doctor import Finding, Peer, examine
+from agents.environment import passable
 from agents.errors import AgentError, SettingsError
 from agents.identity import Credentials, IdentityFile
 from agents.inventory import Gpu, read_gpus, visible_gpus
@@ -90,6 +91,13 @@ def agent(
     secrets_dir: Annotated[
         Path | None, typer.Option(help="What file: secrets of jobs are read from.")
     ] = None,
+    worker_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="BACE_WORKER_ENV",
+            help="A variable of this environment that workers get, such as AWS_CONFIG_FILE; may be repeated.",
+        ),
+    ] = None,
     power_w: Annotated[float | None, typer.Option(help="Draw of one busy GPU or slot.")] = None,
     idle_w: Annotated[float | None, typer.Option(help="Draw of one idle GPU or slot.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of one GPU or slot, such as 4GB.")] = None,
@@ -124,6 +132,7 @@ def agent(
             nodes=complete_nodes(node_options(general), _named(node or [], nodes)),
             probe_seconds=probe_seconds,
             stop_workers_on_exit=stop_workers_on_exit,
+            worker_env=passable(worker_env or [], os.environ),
             ca_file=ca_file,
         )
     gpus = visible_gpus(read_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.errors import RefusedError
+from agents.errors import RefusedError, SettingsError
 from agents.protocol import StageProcess, why_refused
 from agents.remains import WORK_FOLDER
 from agents.workdir import ProcessFolder
@@ -57,16 +57,22 @@ class Execution:
 class EnvironmentBuilder:
     """Makes the environment of processes on this agent.
 
-    `inherited` is the agent's own environment; `secrets_dir` the folder that `file:` references are read from.
+    `inherited` is the agent's own environment; `secrets_dir` the folder that `file:` references are read from;
+    `passed` the variables (`passable`) of the agent's that its workers get beside those of the system.
     """
 
-    def __init__(self, inherited: Mapping[str, str], secrets_dir: Path) -> None:
+    def __init__(self, inherited: Mapping[str, str], secrets_dir: Path, passed: Collection[str] = ()) -> None:
         self._agent_env = dict(inherited)
         self._secrets_dir = secrets_dir
+        self._passed = frozenset(passed)
 
     def execution(self, process: StageProcess, devices: Devices, folder: ProcessFolder) -> Execution:
         """argv and environment of a process; RefusedError names what is not allowed."""
-        env = {name: value for name, value in self._agent_env.items() if _INHERITED.fullmatch(name)}
+        env = {
+            name: value
+            for name, value in self._agent_env.items()
+            if name in self._passed or _INHERITED.fullmatch(name)
+        }
         for name, value in process.env.items():
             _check_variable(name, value)
             env[name] = value
@@ -102,6 +108,22 @@ class EnvironmentBuilder:
             return path.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, ValueError):
             return None
+
+
+def passable(names: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables of an agent's `environment` that its workers are to get; SettingsError where they cannot.
+
+    Not the agent's own (`BACE_…`): its secrets reach a job by references alone.
+    """
+    for name in names:
+        refused = "is not a name of letters, digits and _" if not _NAME.fullmatch(name) else why_refused(name)
+        if name.startswith("BACE_"):
+            refused = "is the agent's own"
+        if refused:
+            raise SettingsError("--worker-env", name, f"a variable that workers may have; this one {refused}")
+        if name not in environment:
+            raise SettingsError("--worker-env", name, "a variable that is set in the agent's environment")
+    return tuple(names)
 
 
 def _check_variable(name: str, value: str) -> None:

@@ -83,6 +83,8 @@ class AgentSettings:
     nodes: tuple[NodeSettings, ...]
     probe_seconds: float
     stop_workers_on_exit: bool
+    worker_env: tuple[str, ...] = ()
+    """Variables of the agent's environment that its workers get."""
     ca_file: Path | None = None
     """An authority to believe that the server is the server, beside those of this machine."""
 

@@ -38,7 +38,7 @@ def run_agent(settings: AgentSettings, gpus: Sequence[Gpu], log: Log, ending: th
     try:
         hardware = {node.node_id: inspect(node, gpus, settings.url) for node in settings.nodes}
         devices = {node_id: found.devices for node_id, found in hardware.items()}
-        environment = EnvironmentBuilder(os.environ, settings.secrets_dir)
+        environment = EnvironmentBuilder(os.environ, settings.secrets_dir, settings.worker_env)
         table = ProcessTable(state, LocalLauncher(work_dir), work_dir, devices, environment, clock, log)
         probe = Probe(work_dir.probe_file)
         offers = []

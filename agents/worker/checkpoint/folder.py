@@ -111,11 +111,16 @@ class CheckpointFolder:
 
         Raises WorkerEndError `checkpoint-unwritable`.
         """
-        kept = [each for each in self.steps() if each <= step and each not in self.damaged][-keep:]
         try:
-            for folder in self.store.folders():
+            folders = self.store.folders()
+            named = {
+                done for folder in folders if (done := complete_step(folder)) is not None and done <= step
+            }
+            # One that cannot be looked at may be whole: that is a fault here, not a reason to remove it.
+            whole = [done for done in sorted(named - self.damaged.keys()) if self._manifest(done) is not None]
+            for folder in folders:
                 begun = begun_step(folder)
-                if begun is not None and begun <= step and begun not in kept:
+                if begun is not None and begun <= step and begun not in whole[-keep:]:
                     self.store.remove(folder)
         except OSError as error:
             raise self._unwritable("", error) from error
@@ -131,11 +136,9 @@ class CheckpointFolder:
     def manifest(self, step: int) -> Manifest | None:
         """The manifest of a complete checkpoint: all its files are there in their sizes. None otherwise."""
         try:
-            manifest = Manifest.model_validate_json(self.store.read(f"{folder_name(step)}/{MANIFEST}"))
-            sizes = self.store.sizes(_files_folder(manifest, step))
-        except (OSError, ValidationError):
+            return self._manifest(step)
+        except OSError:
             return None
-        return manifest if manifest.names_all(sizes, step) else None
 
     def choose(self, plan: WorkerPlan) -> int:
         """The step to go on from: the plan's, or the last complete one if that checkpoint is no longer there whole.
@@ -167,6 +170,15 @@ class CheckpointFolder:
         folder = _files_folder(manifest, step)
         files = {name: self._verified(manifest, folder, file_name(name)) for name in names}
         return CheckpointPart(step, self.store.uri(folder), files)
+
+    def _manifest(self, step: int) -> Manifest | None:
+        """As `manifest`. Raises OSError where it cannot be told."""
+        try:
+            manifest = Manifest.model_validate_json(self.store.read(f"{folder_name(step)}/{MANIFEST}"))
+            sizes = self.store.sizes(_files_folder(manifest, step))
+        except (FileNotFoundError, NotADirectoryError, ValidationError):
+            return None
+        return manifest if manifest.names_all(sizes, step) else None
 
     def _verified(self, manifest: Manifest, folder: str, name: str) -> NamedTensors:
         entry = manifest.files.get(name)

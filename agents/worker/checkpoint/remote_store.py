@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -11,12 +12,16 @@ from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.checkpoint.store import MANIFEST
 
+BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+"""Schemes of stores without folders: to make one would make its bucket, wherever the address has a slip in it."""
+
 
 class RemoteStore:
     """A checkpoint counts when its manifest, the last that is written, is there."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri.rstrip("/")
+        self._has_folders = uri.partition("://")[0] not in BUCKETS
         filesystem, root = url_to_fs(self._uri)
         self._files: Any = filesystem
         self._root = str(root).rstrip("/")
@@ -39,13 +44,16 @@ class RemoteStore:
 
     def write(self, path: str, chunks: Iterable[bytes | memoryview]) -> None:
         file_path = self._at(path)
-        self._files.makedirs(file_path.rpartition("/")[0], exist_ok=True)
-        with self._files.open(file_path, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+        with _faults_as_oserror():
+            if self._has_folders:
+                self._files.makedirs(file_path.rpartition("/")[0], exist_ok=True)
+            with self._files.open(file_path, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
 
     def read(self, path: str) -> bytes:
-        return bytes(self._files.cat_file(self._at(path)))
+        with _faults_as_oserror():
+            return bytes(self._files.cat_file(self._at(path)))
 
     def sizes(self, folder: str) -> dict[str, int]:
         return {name: size for name, kind, size in self._listed(folder) if kind == "file"}
@@ -55,16 +63,15 @@ class RemoteStore:
 
     def remove(self, folder: str) -> None:
         self._files.invalidate_cache()
-        try:
+        with suppress(FileNotFoundError), _faults_as_oserror():
             self._files.rm(self._at(folder), recursive=True)
-        except FileNotFoundError:
-            return
 
     def _listed(self, folder: str) -> list[tuple[str, str, int]]:
         """(name, kind, size) of what is in a folder now: others write there, too."""
         self._files.invalidate_cache()
         try:
-            entries = self._files.ls(self._at(folder), detail=True)
+            with _faults_as_oserror():
+                entries = self._files.ls(self._at(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [
@@ -74,6 +81,17 @@ class RemoteStore:
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+@contextmanager
+def _faults_as_oserror() -> Iterator[None]:
+    """What libraries of object stores raise in kinds of their own (no connection, no credentials), as OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(str(error) or type(error).__name__) from error
 
 
 def open_remote(uri: str) -> RemoteStore:

@@ -220,7 +220,12 @@ class ThreadAgent:
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, stop_workers_on_exit: bool = False, secrets_dir: Path | None = None) -> None:
+    def start(
+        self,
+        stop_workers_on_exit: bool = False,
+        secrets_dir: Path | None = None,
+        worker_env: tuple[str, ...] = (),
+    ) -> None:
         node = NodeOptions(name="node-a", region="eu-test", cpu_slots=4, memory="1GB", sustained_flops=1e9)
         settings = AgentSettings(
             url=self.url,
@@ -230,6 +235,7 @@ class ThreadAgent:
             nodes=complete_nodes(NodeOptions(), [node]),
             probe_seconds=1.0,
             stop_workers_on_exit=stop_workers_on_exit,
+            worker_env=worker_env,
         )
         self._ending = threading.Event()
         self._thread = threading.Thread(target=run_agent, args=(settings, (), self.log, self._ending))

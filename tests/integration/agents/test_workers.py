@@ -103,6 +103,19 @@ def test_secrets_reach_the_worker_and_nothing_else(
     assert canary not in json.dumps([beat.model_dump(mode="json") for beat in server.beats])
 
 
+def test_a_worker_gets_of_the_agents_environment_what_the_agent_was_told_to_pass(
+    server: FakeServer, agent: ThreadAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/etc/aws/config")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not for workers")
+    server.want(
+        stage("import os; print([os.environ.get('AWS_' + n) for n in ('CONFIG_FILE', 'SECRET_ACCESS_KEY')])")
+    )
+    agent.start(worker_env=("AWS_CONFIG_FILE",))
+    wait_until(lambda: server.state("alloc-1/0") == "exited", "its end")
+    assert server.lines("alloc-1/0") == ["['/etc/aws/config', None]"]
+
+
 def test_what_cannot_be_meant_is_refused_and_touches_nothing(server: FakeServer, agent: ThreadAgent) -> None:
     hostile = {
         "a/../../etc": {},

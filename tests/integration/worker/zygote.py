@@ -17,7 +17,7 @@ import sys
 from agents.worker.__main__ import main
 
 PR_SET_PDEATHSIG = 1
-PRELOADED = ("agents.worker.failures", "agents.worker.train")
+PRELOADED = ("agents.worker.failures", "agents.worker.train", "s3fs")
 
 
 def start(env: dict[str, str], log: str, script: str | None) -> int:

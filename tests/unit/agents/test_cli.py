@@ -77,6 +77,18 @@ def test_url_and_token_come_from_the_environment(ran: Ran, monkeypatch: pytest.M
     assert len(ran.settings.nodes) == 1, "the machine's own name"
 
 
+def test_what_workers_get_of_the_environment_is_an_option_or_a_variable(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_CONFIG_FILE", "AWS_PROFILE"):
+        monkeypatch.setenv(name, "x")
+    assert run(*GOOD, "--worker-env", "AWS_CONFIG_FILE")[0] == 0
+    assert ran.settings.worker_env == ("AWS_CONFIG_FILE",)
+    monkeypatch.setenv("BACE_WORKER_ENV", "AWS_CONFIG_FILE AWS_PROFILE")
+    assert run(*GOOD)[0] == 0
+    assert ran.settings.worker_env == ("AWS_CONFIG_FILE", "AWS_PROFILE")
+
+
 @pytest.mark.parametrize("token", ["", "two words"])
 def test_without_a_good_token_it_says_where_one_is_looked_for(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, token: str
@@ -98,6 +110,8 @@ def test_without_a_good_token_it_says_where_one_is_looked_for(
         ([*GOOD, "--cpu-slots", "0"], "--cpu-slots"),
         ([*GOOD, "--idle-w", "nan"], "--idle-w"),
         ([*GOOD, "--memory", "much"], "--memory"),
+        ([*GOOD, "--worker-env", "BACE_TOKEN"], "--worker-env"),
+        ([*GOOD, "--worker-env", "NO_SUCH_VARIABLE"], "--worker-env"),
         (["--cpu-slots", "1"], "--region"),
         ([*GOOD, "--probe-seconds", "0"], "--probe-seconds"),
         ([*GOOD, "doctor", "--peer", "nowhere"], "--peer"),

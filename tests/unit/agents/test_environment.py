@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.environment import Devices, EnvironmentBuilder, Execution
-from agents.errors import RefusedError
+from agents.environment import Devices, EnvironmentBuilder, Execution, passable
+from agents.errors import RefusedError, SettingsError
 from agents.protocol import StageProcess
 from agents.workdir import ProcessFolder
 from tests.unit.agents.builders import stage
@@ -54,6 +54,36 @@ def test_of_the_agents_own_only_the_system_names_pass(
         "LC_ALL": "C",
         **dict.fromkeys(["BACE_TOKEN", "AWS_SECRET_ACCESS_KEY", "BACE_SECRET_HUB", "LD_PRELOAD"]),
     }
+
+
+def test_what_the_agent_was_told_to_pass_passes_under_the_users_own(
+    tmp_path: Path, folder: ProcessFolder
+) -> None:
+    agent_env = {"AWS_CONFIG_FILE": "/etc/aws", "AWS_PROFILE": "node", "AWS_SECRET_ACCESS_KEY": "its own"}
+    passed = passable(["AWS_CONFIG_FILE", "AWS_PROFILE"], agent_env)
+    builder = EnvironmentBuilder(agent_env, tmp_path, passed)
+
+    env = built(builder, folder, stage(env={"AWS_PROFILE": "job"})).env
+
+    assert (env["AWS_CONFIG_FILE"], env["AWS_PROFILE"]) == ("/etc/aws", "job")
+    assert "AWS_SECRET_ACCESS_KEY" not in env
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("BACE_TOKEN", "the agent's own"),
+        ("BACE_SECRET_HUB", "the agent's own"),
+        ("LD_PRELOAD", "changes how programs are loaded"),
+        ("HOME", "is set by the agent"),
+        ("AWS_*", "not a name"),
+        ("AWS_REGION", "is set in the agent's environment"),
+    ],
+)
+def test_what_workers_may_not_have_of_the_agent_is_refused(name: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why) as refused:
+        passable([name], {**AGENT_ENV, "HOME": "/root", "AWS_*": "x"})
+    assert f"--worker-env: {name!r}" in str(refused.value)
 
 
 def test_the_place_of_the_process_and_the_users_variables_pass(

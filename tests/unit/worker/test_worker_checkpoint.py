@@ -4,6 +4,7 @@ address where nothing can be renamed.
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from collections.abc import Iterator
@@ -198,6 +199,27 @@ def test_only_what_is_whole_counts_among_those_that_are_kept(folder: CheckpointF
     assert folder.steps() == [2, 5, 6]
 
 
+class Unreadable(LocalStore):
+    """Some of its files cannot be read at the moment."""
+
+    def read(self, path: str) -> bytes:
+        if path == f"step-00000004/{MANIFEST}":
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(path)
+
+
+def test_one_that_cannot_be_looked_at_is_not_removed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(LocalStore(tmp_path), "a1")
+    for step in (2, 4, 6):
+        write(folder, step, trained())
+
+    with pytest.raises(WorkerEndError, match="Input/output error") as caught:
+        CheckpointFolder(Unreadable(tmp_path), "a1").tidy(6, 2)
+
+    assert caught.value.cause is Cause.CHECKPOINT_UNWRITABLE
+    assert folder.steps() == [2, 4, 6]
+
+
 def test_an_earlier_generations_checkpoint_of_the_same_step_stays(folder: CheckpointFolder) -> None:
     whole = trained()
     first = write(folder, 2, whole)
@@ -358,7 +380,7 @@ def test_a_snapshot_does_not_change_with_what_it_was_taken_of() -> None:
         ("memory://a/../b", Cause.INVALID_PLAN, r"without \.\."),
         ("simplecache::memory://a", Cause.INVALID_PLAN, "one address"),
         ("gopher://x/y", Cause.INVALID_PLAN, "gopher:// is not known"),
-        ("s3://bucket/x", Cause.CHECKPOINT_UNWRITABLE, "s3fs"),
+        ("gs://bucket/x", Cause.CHECKPOINT_UNWRITABLE, "gcsfs"),
     ],
 )
 def test_an_address_that_cannot_be_opened_is_refused_with_what_would_be_right(
