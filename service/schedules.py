@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from scheduler.errors import InvalidValueError
-from scheduler.job import JobSpec
 from scheduler.network import Residual
 from scheduler.pipeline.plan.comparison import Comparison, compare
 from scheduler.pipeline.plan.where import NoPlacementError, Stand, chosen, named
 from scheduler.placement import Placement
 from scheduler.snapshot import Snapshot
+from scheduler.spec.updates import micro_batches_an_update
 from service import dry_jobs, placements
 from service.access import Principal
 from service.db.records import AllocationRecord, JobRecord
@@ -24,7 +24,7 @@ from service.jobs import find
 from service.policy import policy_of
 from service.reason_documents import to_document as reason_document
 from service.services import Services
-from service.stored_jobs import spec_of
+from service.stored_jobs import document_of, spec_of
 from service.tenancy import hide_in, hider
 
 
@@ -48,7 +48,10 @@ async def of_document(
             return named(placement, spec, snapshot)
         return chosen(spec, snapshot, policy_of(services.settings))
 
-    return await _compared(services, principal, spec, snapshot, stand, pictured)
+    every = micro_batches_an_update(dry.document)
+    return await _compared(
+        services, principal, snapshot, lambda: compare(spec, snapshot, stand(), pictured, every)
+    )
 
 
 async def of_job(services: Services, principal: Principal, job_id: str, pictured: str | None) -> Comparison:
@@ -62,7 +65,7 @@ async def of_job(services: Services, principal: Principal, job_id: str, pictured
         return job, _last(ran), services.snapshots.load(session, now_s)
 
     job, last, snapshot = await services.db.read(work)
-    spec = spec_of(job)
+    spec, every = spec_of(job), micro_batches_an_update(document_of(job))
     pools = snapshot.cluster.pools
     is_there = last is not None and all((each.region, each.gpu_type) in pools for each in last.segments)
 
@@ -71,7 +74,9 @@ async def of_job(services: Services, principal: Principal, job_id: str, pictured
             return Stand(last, Residual.of(snapshot), "where it stands, or stood last")
         return chosen(spec, snapshot, policy_of(services.settings))
 
-    return await _compared(services, principal, spec, snapshot, stand, pictured)
+    return await _compared(
+        services, principal, snapshot, lambda: compare(spec, snapshot, stand(), pictured, every)
+    )
 
 
 def _last(ran: Sequence[AllocationRecord]) -> Placement | None:
@@ -83,14 +88,12 @@ def _last(ran: Sequence[AllocationRecord]) -> Placement | None:
 async def _compared(
     services: Services,
     principal: Principal,
-    spec: JobSpec,
     snapshot: Snapshot,
-    stand: Callable[[], Stand],
-    pictured: str | None,
+    work: Callable[[], Comparison],
 ) -> Comparison:
     hide = hider(snapshot, principal.scope)
     try:
-        found = await services.compute.run(lambda: compare(spec, snapshot, stand(), pictured))
+        found = await services.compute.run(work)
     except InvalidValueError as error:
         raise InvalidInputError(str(error)) from None
     except NoPlacementError as error:

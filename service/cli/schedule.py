@@ -93,6 +93,8 @@ def comparison_page(made: Document) -> Iterator[RenderableType]:
         [*columns, ">PER 1,000 STEPS", "RUNS TODAY"],
         [_row(each, made, asked_s) for each in found],
     )
+    if made["advice"] is not None:
+        yield from _advice(made["advice"])
     notes = [[each["schedule"], each["note"]] for each in made["schedules"] if each["note"]]
     if notes:
         yield heading("Notes")
@@ -121,6 +123,16 @@ def _row(each: Document, made: Document, asked_s: float | None) -> list[object]:
         format_usd(each["usd_per_1000_steps"]["total"]),
         RUNS[each["runs"]],
     ]
+
+
+def _advice(advice: Document) -> Iterator[RenderableType]:
+    """How the stages might agree on their weights, and what is not known of it."""
+    yield heading("Advice on updates")
+    compared = f"an update every {advice['per_update']} micro-batches, in the time of {advice['micro_batches']:,} without bubbles"
+    yield Text.assemble((printable(advice["training"]), "bold"), f"  has the lowest bound: {compared}")
+    for bound in advice["bounds"]:
+        yield Text(f"· {printable(bound['reason'])}")
+    yield Text(" ".join(map(printable, advice["notes"])), style="dim")
 
 
 def _too_full(each: Document, made: Document) -> str:
@@ -159,6 +171,7 @@ def _asked_of_scenario(
         from scheduler.spec.job import parse_job
         from scheduler.spec.scenario import load_scenario
         from scheduler.spec.support import unknown_regions
+        from scheduler.spec.updates import micro_batches_an_update
         from service.api.schemas.schedules import Comparison
     except ModuleNotFoundError as error:
         raise lacking(str(error.name), "planner") from None
@@ -179,7 +192,7 @@ def _asked_of_scenario(
     try:
         config = PolicyConfig(name=policy, objective=world.objective)
         stand = chosen(spec, snapshot, config) if placement is None else named(placement, spec, snapshot)
-        made = Comparison.of(compare(spec, snapshot, stand, pictured))
+        made = Comparison.of(compare(spec, snapshot, stand, pictured, micro_batches_an_update(job)))
     except SchedulerError as error:
         nowhere = error.code == "no_placement"
         raise CommandError(str(error), Exit.FAILED if nowhere else Exit.USAGE) from None

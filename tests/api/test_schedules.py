@@ -54,6 +54,22 @@ async def test_without_a_chain_it_is_the_policys_and_the_plan_of_the_same_job_ag
     assert asked["usd_per_1000_steps"]["total"] == pytest.approx(expected, rel=1e-6)
 
 
+async def test_the_built_in_workers_job_is_advised_on_its_updates_and_a_command_is_not(three: Server) -> None:
+    command = job_document(run={"command": ["train"]}, elasticity="none")
+    async with three.client("nlp") as nlp:
+        advice = (await nlp.post("/v1/schedules", json=job_document())).json()["advice"]
+        unknown = (await nlp.post("/v1/schedules", json=command)).json()["advice"]
+    assert (advice["stages"], advice["micro_batches"], advice["per_update"]) == (3, 16, 4)
+    totals = {bound["training"]: bound["total"] for bound in advice["bounds"]}
+    assert totals.keys() == {"synchronous", "paci", "periodic-averaging"}
+    assert min(totals, key=totals.__getitem__) == advice["training"]
+    for bound in advice["bounds"]:
+        assert bound["total"] == pytest.approx(bound["distance"] + bound["noise"] + bound["staleness"])
+        assert bound["reason"].startswith(bound["training"])
+    assert "Nothing acts on it" in advice["notes"][-1]
+    assert unknown is None
+
+
 async def test_a_picture_comes_with_it_where_it_is_asked_for(three: Server) -> None:
     params = {"placement": CHAIN, "picture": "zb-h1"}
     async with three.client("nlp") as nlp:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec
+from scheduler.pipeline.plan.advice import JobAdvice, advise_job
 from scheduler.pipeline.plan.catalogue import SCHEDULES, order_of
 from scheduler.pipeline.plan.order_run import run_order
 from scheduler.pipeline.plan.picture import svg
@@ -31,15 +32,23 @@ class Comparison:
     why: str
     made: WhatIf
     picture: Picture | None
+    advice: JobAdvice | None
+    """How its stages might agree on their weights; of jobs whose updates are known."""
 
 
-def compare(spec: JobSpec, snapshot: Snapshot, stand: Stand, pictured: str | None) -> Comparison:
-    """Raises InvalidValueError where the schedule to be drawn is none, or cannot be on this chain."""
+def compare(
+    spec: JobSpec, snapshot: Snapshot, stand: Stand, pictured: str | None, per_update: int | None
+) -> Comparison:
+    """`per_update` is how many micro-batches of a pipeline make an update of its weights, where that is known.
+
+    Raises InvalidValueError where the schedule to be drawn is none, or cannot be on this chain.
+    """
     if pictured is not None and pictured not in SCHEDULES:
         raise InvalidValueError("picture", pictured, f"one of {', '.join(SCHEDULES)}")
     setting = Setting.of(spec, stand.residual, stand.placement)
     picture = None if pictured is None else _picture(setting, pictured)
-    return Comparison(spec, stand.why, what_if(snapshot, setting), picture)
+    advice = None if per_update is None else advise_job(setting, per_update)
+    return Comparison(spec, stand.why, what_if(snapshot, setting), picture, advice)
 
 
 def _picture(setting: Setting, schedule: str) -> Picture:

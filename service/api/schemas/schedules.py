@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
+from scheduler.pipeline.plan.advice import JobAdvice
 from scheduler.pipeline.plan.comparison import Comparison as Compared
 from scheduler.pipeline.plan.what_if import BILLED_STEPS, Figures, Row
-from service.api.schemas.base import Answer, example
+from service.api.schemas.base import Answer, example, flat
 
 LINK = {"src": "eu-west", "dst": "eu-north", "sent_bytes": 524288.0}
 USD = {"electricity": 0.11, "egress": 0.02, "rent": 0.0, "total": 0.13}
@@ -26,6 +27,26 @@ SCHEDULE = {
 RANK = {"region": "eu-west", "gpu_type": "cpu-slot", "memory_bytes": 3.8e9}
 CUT = {"src": "eu-west", "dst": "eu-north", "bandwidth_bps": 1e9, "latency_s": 0.012}
 PICTURE = {"schedule": "auto", "svg": "<svg xmlns='http://www.w3.org/2000/svg'></svg>"}
+BOUND = {
+    "training": "paci",
+    "step_size": 0.0079,
+    "distance": 0.2,
+    "noise": 0.039,
+    "staleness": 0.00025,
+    "total": 0.24,
+    "reason": "paci: bound 0.24 = distance 0.2 + noise 0.039 + staleness 0.00025: no bubble, weights up to 1.88 block "
+    "updates late",
+}
+ADVICE = {
+    "training": "paci",
+    "stages": 3,
+    "micro_batches": 8000,
+    "per_update": 8,
+    "replicas": 1,
+    "local_steps": 8,
+    "bounds": [BOUND],
+    "notes": ["Periodic averaging is left out: a rank's GPUs do not hold the whole model."],
+}
 COMPARISON = {
     "name": "gpt-small",
     "chain": "eu-west:2>eu-north:1",
@@ -38,6 +59,7 @@ COMPARISON = {
     "schedules": [SCHEDULE],
     "unpriced_regions": [],
     "picture": None,
+    "advice": ADVICE,
 }
 
 
@@ -152,6 +174,56 @@ class Timeline(Answer):
     svg: str
 
 
+class TrainingBound(Answer):
+    """The terms of a bound on the mean squared gradient at the end, at the step size that is best for it."""
+
+    model_config = example(BOUND)
+
+    training: Literal["synchronous", "paci", "periodic-averaging"]
+    step_size: float
+    distance: float
+    noise: float
+    staleness: float
+    total: float
+    reason: str
+
+
+class UpdateAdvice(Answer):
+    """How the stages of a job might agree on their weights, by the bounds of each way. Nothing acts on it.
+
+    Compared in the time of the `micro_batches` that the job declares for a pipeline, without bubbles, with an update
+    every `per_update` of them. Periodic averaging is of `replicas` of the whole model in the place of the stages, which
+    average after `local_steps` micro-batches of their own.
+    """
+
+    model_config = example(ADVICE)
+
+    training: Literal["synchronous", "paci", "periodic-averaging"]
+    """That of the lowest bound."""
+    stages: int
+    micro_batches: int
+    per_update: int
+    replicas: int
+    local_steps: int
+    bounds: list[TrainingBound]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, found: JobAdvice) -> Self:
+        bounds = zip(found.advice.bounds.items(), found.advice.reasons, strict=True)
+        return cls.model_validate(
+            flat(found.budget)
+            | {
+                "training": found.advice.training.value,
+                "bounds": [
+                    flat(bound) | {"training": training.value, "total": bound.total, "reason": reason}
+                    for (training, bound), reason in bounds
+                ],
+                "notes": found.notes,
+            }
+        )
+
+
 class Comparison(Answer):
     """Every schedule of a job on one chain. Sends are non-blocking; an iteration ends with what its gradients need."""
 
@@ -172,6 +244,8 @@ class Comparison(Answer):
     unpriced_regions: list[str]
     """Their electricity counts with 0."""
     picture: Timeline | None
+    advice: UpdateAdvice | None
+    """Of pipelines of several stages of the built-in worker."""
 
     @classmethod
     def of(cls, found: Compared) -> Self:
@@ -194,5 +268,6 @@ class Comparison(Answer):
                 "schedules": [ComparedSchedule.of(row) for row in found.made.rows],
                 "unpriced_regions": found.made.unpriced_regions,
                 "picture": found.picture,
+                "advice": None if found.advice is None else UpdateAdvice.of(found.advice),
             }
         )

@@ -19,7 +19,7 @@ export function schedules(path, signal) {
     replace(body, h("p", { class: "empty", role: "status" }, `Working out every schedule, and the timeline of ${schedule} …`));
     try {
       const made = await api.get(`${path}/schedules?picture=${encodeURIComponent(schedule)}`, { signal });
-      replace(body, facts(made), rows(made, schedule, ask), notes(made), drawn(made.picture));
+      replace(body, facts(made), rows(made, schedule, ask), notes(made), advice(made.advice), drawn(made.picture));
     } catch (error) {
       if (error.name !== "AbortError") say(error.status ? error.message : "The server does not answer.", "notice");
     }
@@ -62,6 +62,15 @@ function rows(made, shown, ask) {
 function notes(made) {
   const told = made.schedules.filter((each) => each.note);
   return told.length ? h("ul", { class: "small soft", "data-list": "notes" }, told.map((each) => h("li", null, h("b", null, each.schedule), `: ${each.note}`))) : null;
+}
+
+// What the bounds of each way to update speak for, and what they do not know.
+function advice(told) {
+  if (!told) return null;
+  return h("div", { class: "small soft", "data-advice": told.training },
+    h("p", null, h("b", null, "Advice on updates: "), `${told.training} has the lowest bound, with an update every ${told.per_update} micro-batches in the time of ${told.micro_batches.toLocaleString("en")}.`),
+    h("ul", null, told.bounds.map((each) => h("li", null, each.reason))),
+    h("p", null, told.notes.join(" ")));
 }
 
 function drawn(picture) {

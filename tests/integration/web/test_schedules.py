@@ -34,6 +34,8 @@ def test_schedules_are_compared_when_asked_for_and_one_is_drawn(
     expect(rows.nth(1)).to_contain_text("asked for")
     expect(rows.nth(2)).to_contain_text("no")
     expect(section.locator("[data-list=notes]")).to_contain_text("a multiple of 6")
+    expect(section.locator("[data-advice=paci]")).to_contain_text("weights up to 1.88 block updates late")
+    expect(section.locator("[data-advice=paci]")).to_contain_text("do not hold the whole model")
     boxes = section.locator("[data-picture=auto] svg rect.box")
     expect(boxes).to_have_count(3 * 8 * 3)
     assert boxes.first.evaluate("node => getComputedStyle(node).fill") != "rgb(0, 0, 0)"

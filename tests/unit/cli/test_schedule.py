@@ -82,6 +82,24 @@ def test_with_a_scenario_no_server_is_asked_and_the_document_is_the_api_s(
     assert server.asked == []
 
 
+def test_updates_are_advised_on_with_reasons_and_what_is_not_known(bace: Bace) -> None:
+    advised = offline(bace, "--placement", CHAIN)
+    of_a_command = offline(bace, "--placement", CHAIN, job=JOB + "run: {command: [train]}\n")
+
+    for told in (
+        "Advice on updates",
+        "has the lowest bound: an update every 8 micro-batches, in the time of 80 without bubbles",
+        "· synchronous: bound",
+        "27% of the time in the bubble",
+        "· paci: bound",
+        "run.updates (rule: paci, every: 8)",
+        "Nothing acts on it.",
+    ):
+        assert told in " ".join(advised.output.split()), told
+    assert of_a_command.exit_code == Exit.OK
+    assert "Advice" not in of_a_command.output
+
+
 def test_the_policy_chooses_where_no_chain_is_named_and_the_timeline_is_drawn(bace: Bace) -> None:
     result = offline(bace, "--policy", "horizon", "--svg", "auto.svg")
     assert result.exit_code == Exit.OK
