@@ -128,7 +128,8 @@ def _row(each: Document, made: Document, asked_s: float | None) -> list[object]:
 def _advice(advice: Document) -> Iterator[RenderableType]:
     """How the stages might agree on their weights, and what is not known of it."""
     yield heading("Advice on updates")
-    compared = f"an update every {advice['per_update']} micro-batches, in the time of {advice['micro_batches']:,} without bubbles"
+    every, time = advice["per_update"], advice["micro_batches"]
+    compared = f"an update every {every} micro-batches, in the time of {time:,} without bubbles"
     yield Text.assemble((printable(advice["training"]), "bold"), f"  has the lowest bound: {compared}")
     for bound in advice["bounds"]:
         yield Text(f"· {printable(bound['reason'])}")
