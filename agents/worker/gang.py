@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import IntEnum
 
 import psutil
 import torch
@@ -39,6 +40,10 @@ class Gang:
             self.store.set(name, value)
         return bytes(self.store.get(name)).decode()
 
+    def ask_to_empty(self) -> None:
+        """Have the pipeline emptied after one of the next steps; a `StepVote` tells all ranks after which."""
+        self.store.set(_EMPTY, "asked")
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         dist.all_reduce(torch.zeros(1))
@@ -56,33 +61,59 @@ class Gang:
             tensor.copy_(mean.view_as(tensor))
 
 
-class StopVote:
-    """All ranks learn from rank 0, while a step runs, whether it is to be the last.
+class Verdict(IntEnum):
+    """What all ranks do after a step."""
 
-    Whoever is asked to stop says so in the store; rank 0 looks there before each step and tells all. The answer
-    travels beside the step and is read at its end, so that agreeing costs no time, even between regions.
+    GO_ON = 0
+    EMPTY = 1
+    """Go on once the pipeline is empty."""
+    STOP = 2
+
+
+class StepVote:
+    """All ranks learn from rank 0, while a step runs, what they do after it.
+
+    Whoever is asked to stop, or wants the pipeline emptied, says so in the store; rank 0 looks there before each step
+    and tells all. The answer travels beside the step and is read at its end, so that agreeing costs no time, even
+    between regions.
     """
 
     def __init__(self, gang: Gang, stop: StopRequest) -> None:
         self._gang, self._stop = gang, stop
-        self._last = torch.zeros(1, dtype=torch.uint8)
+        self._verdict = torch.zeros(1, dtype=torch.uint8)
         self._told = False
         self._work: dist.Work | None = None
 
     def begin_step(self) -> None:
-        """Send, or start to receive, whether the step that begins is the last."""
-        if self._stop.requested and not self._told:
-            self._gang.store.set("stop", "asked")
-            self._told = True
-        if self._gang.place.leads:
-            self._last.fill_(int(self._gang.store.check(["stop"])))
-        self._work = dist.broadcast(self._last, src=0, async_op=True)
-
-    def end_step(self) -> bool:
-        """Whether all ranks stop after this step."""
+        """Rank 0 sends, and the others start to receive, what is done after the step that begins, or will."""
         if self._work is not None:
             self._work.wait()
-        return bool(self._last.item())
+        if self._stop.requested and not self._told:
+            self._gang.store.set(_STOP, "asked")
+            self._told = True
+        if self._gang.place.leads:
+            self._verdict.fill_(self._decide())
+        self._work = dist.broadcast(self._verdict, src=0, async_op=True)
+
+    def is_told(self) -> bool:
+        """Whether `end_step` would answer at once."""
+        return self._gang.place.leads or self._work is None or self._work.is_completed()
+
+    def end_step(self) -> Verdict:
+        """What all ranks do after the step that `begin_step` was called for last."""
+        if self._work is not None and not self._gang.place.leads:
+            self._work.wait()
+        return Verdict(int(self._verdict.item()))
+
+    def _decide(self) -> Verdict:
+        store = self._gang.store
+        if store.check([_STOP]):
+            return Verdict.STOP
+        return Verdict.EMPTY if store.delete_key(_EMPTY) else Verdict.GO_ON
+
+
+_STOP, _EMPTY = "stop", "empty"
+"""Keys in the gang's store."""
 
 
 def join(place: Place, rendezvous_timeout_s: float, peer_timeout_s: float) -> Gang:

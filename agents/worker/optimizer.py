@@ -56,16 +56,16 @@ def layer_tensors(optimizer: torch.optim.Optimizer, layer: nn.Module) -> dict[st
 
 
 def restore_layer(
-    optimizer: torch.optim.Optimizer, layer: nn.Module, tensors: Mapping[str, Tensor], step: int
+    optimizer: torch.optim.Optimizer, layer: nn.Module, tensors: Mapping[str, Tensor], updates: int
 ) -> None:
-    """Put back what `layer_tensors` gave after `step` steps.
+    """Put back what `layer_tensors` gave after that many updates.
 
     Raises KeyError for a name that is missing and ValueError for one of another shape.
     """
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             parameter.copy_(_shaped(tensors[name], parameter, name))
-            state: dict[str, Tensor] = {"step": torch.tensor(float(step), device=parameter.device)}
+            state: dict[str, Tensor] = {"step": torch.tensor(float(updates), device=parameter.device)}
             remembered = (LAST_UPDATE,) if f"{name}.{LAST_UPDATE}" in tensors else ()
             for moment in (*_moments(optimizer, parameter), *remembered):
                 value = _shaped(tensors[f"{name}.{moment}"], parameter, name)

@@ -16,6 +16,7 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType, _P
 
 from agents.worker.busy import BusyMeter
 from agents.worker.executor.rank_plan import Action, Op, RankPlan, windowed
+from agents.worker.executor.steps import Steps
 
 RECEIVES = (_ComputationType.RECV_F, _ComputationType.RECV_B)
 
@@ -71,7 +72,7 @@ class MeteredStage(PipelineStage):
 
 
 class TorchExecutor:
-    """Runs the iterations of one rank on torch's runtime."""
+    """Runs the steps of one rank on torch's runtime."""
 
     def __init__(
         self,
@@ -90,8 +91,12 @@ class TorchExecutor:
         for stage in stages:
             stage.trace = self.trace
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
-        """As `PipelineExecutor.step`."""
+    def run(self, steps: Steps) -> None:
+        """The first step: here the pipeline is empty after each."""
+        steps.begin(0)
+        steps.end(0, self._step(*steps.batch(0)))
+
+    def _step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
         self.trace.clear()
         losses: list[Tensor] = []
         self._runtime.step(

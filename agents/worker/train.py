@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from agents.worker.busy import BusyMeter
 from agents.worker.causes import Cause, WorkerEndError
@@ -15,17 +10,18 @@ from agents.worker.checkpoint.folder import CheckpointFolder
 from agents.worker.checkpoint.resuming import resume
 from agents.worker.checkpoint.writer import CheckpointWriter
 from agents.worker.data import Corpus, load_corpus
-from agents.worker.executor.assembly import Executor, executor
+from agents.worker.executor.assembly import executor
 from agents.worker.failures import memory_accounted
-from agents.worker.gang import Gang, StopVote, join
+from agents.worker.gang import Gang, StepVote, Verdict, join
 from agents.worker.gradient_norm import GradientNorm
-from agents.worker.learning_rate import rate_factor
-from agents.worker.memory import ActivationMeter, account, figures, gpu_memory
+from agents.worker.memory import ActivationMeter
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
 from agents.worker.stopping import StopRequest
+from agents.worker.stretch import Stretch
 from agents.worker.telling import StepTeller
 from agents.worker.trained_stage import TrainedStage
+from agents.worker.trainer import Trainer
 
 CONNECTING_S = 30.0
 """Time to connect to one another, once all ranks have come."""
@@ -33,61 +29,6 @@ COPY_DOES_NOT_FIT = (
     "the copy of weights and optimizer state for a checkpoint does not fit into the memory of the host beside what is "
     "there: give the node more, or cut the model into more stages"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Trainer:
-    """One rank's stage with everything that trains it."""
-
-    settings: Settings
-    gang: Gang
-    corpus: Corpus | None
-    """Only the first and the last stage see tokens."""
-    stages: Sequence[TrainedStage]
-    executor: Executor
-    meter: BusyMeter
-    norm: GradientNorm | None
-    """Where all stages update by the gradients of one iteration."""
-    activations: Sequence[ActivationMeter]
-    """Of each stage."""
-
-    def step(self, step: int) -> float:
-        """One iteration: all micro-batches, the mean over the replicas, the update. The loss, on the last stage."""
-        plan, rank_plan = self.settings.plan, self.settings.rank_plan
-        for stage in self.stages:
-            stage.set_learning_rate(plan.learning_rate * rate_factor(plan.rate_schedule, step, plan.steps))
-        inputs, targets = None, None
-        if self.corpus is not None:
-            sequences = plan.micro_batch * plan.micro_batches
-            replica = self.settings.place.data_rank
-            batch = self.corpus.batch(plan.seed, step, replica, sequences, plan.model.seq_len)
-            inputs, targets = (tokens.to(self.gang.device) for tokens in batch)
-        if self.norm is not None:
-            self.norm.begin()
-        losses = self.executor.step(
-            inputs if rank_plan.has_first else None, targets if rank_plan.has_last else None
-        )
-        for stage in self.stages:
-            if stage.codec is not None:
-                stage.codec.step(self.gang, self.meter)
-        if not losses:
-            return 0.0
-        loss = torch.stack(losses).mean().reshape(1)
-        self.gang.average([loss])
-        return float(loss.item())
-
-    def memory_account(self) -> str:
-        """What the stages of this rank hold now, and what would fit."""
-        plan, caps = self.settings.plan, self.settings.rank_plan.caps
-        held = [
-            figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter)
-            for stage, meter in zip(self.stages, self.activations, strict=True)
-        ]
-        return account(plan, held, gpu_memory(self.gang.device))
-
-    def checkpoint_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What this rank has in a checkpoint, for each file."""
-        return {name: file for stage in self.stages for name, file in stage.checkpoint_tensors().items()}
 
 
 def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
@@ -108,47 +49,76 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     folder = CheckpointFolder(settings.checkpoints, place.allocation_id)
     trainer, done = _prepare(settings, gang, corpus, folder, report)
     writer = CheckpointWriter(settings, gang, folder, corpus.digest if corpus else "", report)
-    cause = _loop(trainer, done, StopVote(gang, stop), writer, report)
+    cause = _loop(trainer, done, StepVote(gang, stop), writer, report)
     writer.finish()
     trainer.meter.report_to(report, at_once=True)
     gang.barrier()  # nobody leaves while another may still need the store
     return cause
 
 
-def _loop(trainer: Trainer, done: int, vote: StopVote, writer: CheckpointWriter, report: Report) -> Cause:
-    place, plan = trainer.settings.place, trainer.settings.plan
-    tokens = plan.micro_batch * plan.micro_batches * plan.model.seq_len * place.data_size
-    reports = trainer.settings.rank_plan.has_last and place.data_rank == 0
-    teller = StepTeller(report)
+def _loop(trainer: Trainer, done: int, vote: StepVote, writer: CheckpointWriter, report: Report) -> Cause:
+    plan = trainer.settings.plan
+    told = _ToldSteps(trainer, writer, report)
     trainer.meter.start()
-    for step in range(done + 1, plan.steps + 1):
+    while done < plan.steps:
         writer.check()
-        begin_s, computed_s = time.perf_counter(), trainer.meter.computed_s() if reports else 0.0
-        vote.begin_step()
+        told.begin()
         with memory_accounted(trainer.memory_account):
-            loss = trainer.step(step)
-        stopping = vote.end_step()
-        step_time_s = time.perf_counter() - begin_s
-        if reports:
-            teller.step(
+            stretch = Stretch(trainer, vote, done + 1, told.step)
+            verdict = stretch.run()
+        done = stretch.last
+        if verdict is Verdict.STOP or done == plan.steps:
+            told.finish()
+        if verdict is Verdict.EMPTY:
+            print(f"the pipeline was emptied after step {done}, as a stage had asked", flush=True)
+        if verdict is Verdict.STOP or done % plan.checkpoint_every == 0 or done == plan.steps:
+            with memory_accounted(lambda: COPY_DOES_NOT_FIT):
+                writer.save(done, trainer.checkpoint_tensors())
+        if verdict is Verdict.STOP and done < plan.steps:
+            return Cause.STOPPED
+    return Cause.FINISHED
+
+
+class _ToldSteps:
+    """Reports steps as they end on this rank."""
+
+    def __init__(self, trainer: Trainer, writer: CheckpointWriter, report: Report) -> None:
+        settings = trainer.settings
+        plan, place = settings.plan, settings.place
+        self._trainer, self._writer, self._report = trainer, writer, report
+        self._steps = plan.steps
+        self._tokens = plan.micro_batch * plan.micro_batches * plan.model.seq_len * place.data_size
+        self._reports = settings.rank_plan.has_last and place.data_rank == 0
+        self._teller = StepTeller(report)
+        self._since_s = self._computed_s = 0.0
+
+    def begin(self) -> None:
+        """The pipeline is empty: the time of the next step counts from now."""
+        self._since_s = time.perf_counter()
+        self._computed_s = self._trainer.meter.computed_s() if self._reports else 0.0
+
+    def step(self, step: int, loss: float) -> None:
+        """A step is over. Its time counts from the end of the one before, or from `begin`."""
+        self._writer.check()
+        trainer = self._trainer
+        if self._reports:
+            step_time_s = time.perf_counter() - self._since_s
+            self._teller.step(
                 step,
                 loss,
                 step_time_s,
-                tokens,
+                self._tokens,
                 grad_norm=trainer.norm.last() if trainer.norm is not None else None,
-                compute_s=trainer.meter.computed_s() - computed_s,
+                compute_s=trainer.meter.computed_s() - self._computed_s,
                 send_s=trainer.executor.sending_s,
             )
-            print(f"step {step} of {plan.steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
-        trainer.meter.report_to(report)
-        if stopping or step == plan.steps:
-            teller.finish()
-        if stopping or step % plan.checkpoint_every == 0 or step == plan.steps:
-            with memory_accounted(lambda: COPY_DOES_NOT_FIT):
-                writer.save(step, trainer.checkpoint_tensors())
-        if stopping and step < plan.steps:
-            return Cause.STOPPED
-    return Cause.FINISHED
+            print(f"step {step} of {self._steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
+        trainer.meter.report_to(self._report)
+        self.begin()
+
+    def finish(self) -> None:
+        """Wait until all are told."""
+        self._teller.finish()
 
 
 def _prepare(

@@ -67,9 +67,10 @@ class TrainedStage:
         layers = [name for name, _ in self.module.named_layers()]
         return layers + (codec_names(self.codec, files) if self.codec is not None else [])
 
-    def restore(self, part: CheckpointPart) -> None:
+    def restore(self, part: CheckpointPart, updates_a_step: int = 1) -> None:
         """Go on from what was read under `names_in`. Raises WorkerEndError `checkpoint-unusable`."""
+        updates = part.step * updates_a_step
         for name, layer in self.module.named_layers():
-            part.restore(name, partial(restore_layer, self.optimizer, layer, step=part.step))
+            part.restore(name, partial(restore_layer, self.optimizer, layer, updates=updates))
         if self.codec is not None:
             restore_codec(part, self.codec)

@@ -39,6 +39,7 @@ from agents.worker.settings import Settings, read_settings
 from agents.worker.trained_stage import TrainedStage
 from service.cli.testbed.namespaces import Namespace
 from tests.delayed_messages import DelayedGroup, Postman
+from tests.given_steps import one_step
 
 Step = Callable[[], object]
 SIGMA = 0.5
@@ -108,12 +109,12 @@ def stages_of(settings: Settings, gang: Gang) -> list[TrainedStage]:
 
 def own_step(settings: Settings, gang: Gang, inputs: Tensor | None, targets: Tensor | None) -> Step:
     executor = on_ours(settings, gang, stages_of(settings, gang), BusyMeter(gang.device), None)
-    return lambda: executor.step(inputs, targets)
+    return lambda: one_step(executor, inputs, targets)
 
 
 def on_torch_step(settings: Settings, gang: Gang, inputs: Tensor | None, targets: Tensor | None) -> Step:
     executor = on_torch(settings, gang, stages_of(settings, gang), BusyMeter(gang.device), None)
-    return lambda: executor.step(inputs, targets)
+    return lambda: one_step(executor, inputs, targets)
 
 
 def schedule_1f1b(settings: Settings, gang: Gang, inputs: Tensor | None, targets: Tensor | None) -> Step:
@@ -217,7 +218,7 @@ def own_sleeping(
     executor = PipelineExecutor(place, works, Messages(gang.pipeline, place, given), None, meter)
     tokens = torch.zeros(plan.micro_batch * plan.micro_batches, plan.model.seq_len, dtype=torch.int64)
     inputs, targets = tokens if place.has_first else None, tokens if place.has_last else None
-    return list(works.values()), lambda: executor.step(inputs, targets)
+    return list(works.values()), lambda: one_step(executor, inputs, targets)
 
 
 def main() -> None:

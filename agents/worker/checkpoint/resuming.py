@@ -33,13 +33,17 @@ def resume(
         wrong = _first_wrong(gang, step, wrong)
         if part is not None and wrong == FINE:
             for stage in stages:
-                stage.restore(part)
+                stage.restore(part, _updates_a_step(plan))
             print(f"resumed after step {step}", flush=True)
             return step
         folder.damaged[step] = wrong
         print(f"checkpoint {folder_name(step)} is damaged and left out: {wrong}", flush=True)
         if gang.place.leads:
             report.checkpoint_damaged(step, wrong)
+
+
+def _updates_a_step(plan: WorkerPlan) -> int:
+    return 1 if plan.weight_rule == "flush" else plan.micro_batches // plan.update_every
 
 
 def _read(

@@ -15,6 +15,7 @@ from agents.worker.executor.messages import Messages
 from agents.worker.executor.pipeline import PipelineExecutor
 from agents.worker.executor.rules.choice import RuleChoice, weight_rule
 from agents.worker.executor.stage_work import StageWork
+from agents.worker.executor.steps import Steps
 from agents.worker.executor.weights import WeightRule
 from agents.worker.gang import Gang
 from agents.worker.gradient_norm import GradientNorm
@@ -25,13 +26,14 @@ from agents.worker.trained_stage import TrainedStage
 
 
 class Executor(Protocol):
-    """Runs the iterations of one rank."""
+    """Runs the steps of one rank."""
 
     sending_s: float | None
-    """Of the last iteration: from the end of its last backward until all that was sent had left. None on a GPU."""
+    """When the pipeline was emptied: from the end of the last backward until all that was sent had left. None before,
+    and on a GPU."""
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None) -> list[Tensor]:
-        """As `PipelineExecutor.step`."""
+    def run(self, steps: Steps) -> None:
+        """As `PipelineExecutor.run`."""
 
 
 def executor(
@@ -109,6 +111,11 @@ def on_ours(
 
 def _rule(settings: Settings, gang: Gang, stage: TrainedStage) -> WeightRule:
     plan = settings.plan
+
+    def taken_back(line: str) -> None:
+        print(line, flush=True)
+        gang.ask_to_empty()
+
     try:
         return weight_rule(
             RuleChoice(plan.weight_rule, plan.update_every, plan.error_feedback),
@@ -117,6 +124,7 @@ def _rule(settings: Settings, gang: Gang, stage: TrainedStage) -> WeightRule:
             gang.average,
             micro_batches=plan.micro_batches,
             in_flight=settings.rank_plan.caps[stage.index],
+            tell=taken_back,
         )
     except ValueError as error:
         raise WorkerEndError(

@@ -89,7 +89,7 @@ def _aligned(count: int) -> int:
 
 
 class Messages:
-    """The messages of one rank over gloo, one iteration after the other."""
+    """The messages of one rank over gloo, from an empty pipeline to an empty pipeline."""
 
     def __init__(self, group: ProcessGroup, plan: RankPlan, given: Mapping[int, Tensors]) -> None:
         """`group` is the pipeline with ranks as in the plan.
@@ -107,15 +107,30 @@ class Messages:
         self._arrived: SimpleQueue[Arrival | Exception] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._sent: SimpleQueue[tuple[Work, Tensor] | None] = SimpleQueue()
+        self._told = threading.Condition()
+        self._expected, self._all_told = 0, True
 
     def begin(self) -> None:
-        """Start to receive the messages of an iteration."""
+        """Start to receive, first the messages of one iteration."""
+        self._expected, self._all_told = self._plan.micro_batches, False
         receivers = [
             threading.Thread(target=self._receive, args=(channel,), daemon=True) for channel in self._channels
         ]
         self._threads = [threading.Thread(target=self._let_go_of_sent, daemon=True), *receivers]
         for thread in self._threads:
             thread.start()
+
+    def extend(self) -> None:
+        """Those of another iteration come as well."""
+        with self._told:
+            self._expected += self._plan.micro_batches
+            self._told.notify_all()
+
+    def close(self) -> None:
+        """No others come."""
+        with self._told:
+            self._all_told = True
+            self._told.notify_all()
 
     def arrived(self, wait: bool) -> list[Arrival]:
         """What has come since the last call; with `wait`, something at least.
@@ -141,7 +156,7 @@ class Messages:
         self._send(stage - 1, True, self._back[stage - 1].pack(micro_batch, gradients))
 
     def end(self) -> None:
-        """Wait until everything has been sent. Raises RuntimeError when the other side is gone."""
+        """Once closed: wait until everything has been sent. Raises RuntimeError when the other side is gone."""
         self._sent.put(None)
         for thread in self._threads:
             thread.join()
@@ -152,7 +167,7 @@ class Messages:
         self._sent.put((work, message))
 
     def _let_go_of_sent(self) -> None:
-        """Keep each message of an iteration until it has been sent, and no longer."""
+        """Keep each message until it has been sent, and no longer."""
         try:
             while (sent := self._sent.get()) is not None:
                 sent[0].wait()
@@ -160,22 +175,30 @@ class Messages:
             self._arrived.put(error)
 
     def _receive(self, channel: Channel) -> None:
-        """Receive all micro-batches of an iteration from one channel, whatever their order."""
+        """Receive what comes over one channel, in whatever order of micro-batches."""
         packing = self._back[channel.stage] if channel.is_gradient else self._forward[channel.stage - 1]
         tag = _tag(channel.stage, channel.is_gradient)
         posted: deque[tuple[Work, Tensor]] = deque()
-        unposted = self._plan.micro_batches
+        received = 0
         try:
-            while unposted or posted:
-                while unposted and len(posted) < channel.ahead:
+            while True:
+                for _ in range(self._to_post(channel, received, len(posted))):
                     message = packing.empty()
                     posted.append((self._group.recv([message], channel.source_rank, tag), message))
-                    unposted -= 1
+                if not posted:
+                    return
                 work, message = posted.popleft()
                 work.wait()
+                received += 1
                 self._arrived.put(Arrival(channel.stage, channel.is_gradient, *packing.unpack(message)))
         except RuntimeError as error:
             self._arrived.put(error)
+
+    def _to_post(self, channel: Channel, received: int, posted: int) -> int:
+        """How many more receives; waits for one, or for the end, where none is posted."""
+        with self._told:
+            self._told.wait_for(lambda: posted or self._all_told or received < self._expected)
+            return min(channel.ahead - posted, self._expected - received - posted)
 
 
 def _channels(plan: RankPlan) -> list[Channel]:
@@ -187,8 +210,7 @@ def _channels(plan: RankPlan) -> list[Channel]:
             (stage + 1, True, plan.caps[stage]),
         ):
             if 0 <= neighbour <= plan.last_stage and not plan.has(neighbour):
-                ahead = min(cap, plan.micro_batches)
-                found.append(Channel(stage, is_gradient, plan.stage_ranks[neighbour], ahead))
+                found.append(Channel(stage, is_gradient, plan.stage_ranks[neighbour], cap))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,26 @@ class RankPlan:
         """The actions without their messages."""
         return tuple(action for action in self.actions if action.op in COMPUTING)
 
+    def iteration(self, number: int) -> Iterator[Action]:
+        """What the rank computes in iteration `number` (from 0), micro-batches numbered on from those before."""
+        return shifted(self.computations, number * self.micro_batches)
+
+    def order_of(self, number: int) -> Iterator[Action]:
+        """What its order says between the first forward of iteration `number` and that of the next.
+
+        Within a window, backwards of the iteration before are among it, and the last of its own are not.
+        """
+        if not self.is_window:
+            return self.iteration(number)
+        first = number * self.micro_batches
+        return _filled(self.rank, self.caps[self.rank], range(first, first + self.micro_batches))
+
+    def order_to_end(self, iterations: int) -> Iterator[Action]:
+        """What its order says after `order_of` so many iterations, until the pipeline is empty."""
+        if not self.is_window:
+            return iter(())
+        return _emptied(self.rank, self.caps[self.rank], iterations * self.micro_batches)
+
     @property
     def for_torch(self) -> bool:
         """Whether torch's runtime executes it: a fixed order, with one version of the weights."""
@@ -73,9 +94,23 @@ class RankPlan:
 
 def windowed(stage: int, cap: int, micro_batches: int) -> tuple[Action, ...]:
     """`cap` forwards, then one backward and one forward in turn: 1F1B, GPipe and slack 1F1B differ in the cap."""
-    order = [Action(stage, "F", micro_batch) for micro_batch in range(min(cap, micro_batches))]
-    for micro_batch in range(micro_batches):
-        order.append(Action(stage, "B", micro_batch))
-        if cap + micro_batch < micro_batches:
-            order.append(Action(stage, "F", cap + micro_batch))
-    return tuple(order)
+    return (*_filled(stage, cap, range(micro_batches)), *_emptied(stage, cap, micro_batches))
+
+
+def shifted(actions: Iterable[Action], micro_batches: int) -> Iterator[Action]:
+    """The same of as many micro-batches later."""
+    return (Action(stage, op, micro_batches + each) for stage, op, each in actions)
+
+
+def _filled(stage: int, cap: int, forwards: range) -> Iterator[Action]:
+    """The forwards of a window, before each the backward that makes room for it."""
+    for micro_batch in forwards:
+        if micro_batch >= cap:
+            yield Action(stage, "B", micro_batch - cap)
+        yield Action(stage, "F", micro_batch)
+
+
+def _emptied(stage: int, cap: int, micro_batches: int) -> Iterator[Action]:
+    """The backwards that are left after the forwards of a window."""
+    for micro_batch in range(max(0, micro_batches - cap), micro_batches):
+        yield Action(stage, "B", micro_batch)

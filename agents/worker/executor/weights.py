@@ -9,10 +9,11 @@ from typing import Protocol
 class WeightRule(Protocol):
     """Keeps the weights of one stage while several micro-batches are in flight.
 
-    An executor calls, for every micro-batch of an iteration (numbered from 0 in each): `forward_weights` around its
-    forward, `backward_weights` around its backward (of a split one around both parts), and `after_backward` once its
-    gradient has been added to `parameter.grad`. After the last backward of the iteration it calls
-    `mean_gradients` and then `finish_iteration`. Calls of one stage never overlap.
+    An executor calls, for every micro-batch (numbered from 0 since the pipeline was empty): `forward_weights` around
+    its forward, `backward_weights` around its backward (of a split one around both parts), and `after_backward` once
+    its gradient has been added to `parameter.grad`. When the pipeline is empty it calls `mean_gradients` and then
+    `emptied`: after every iteration, or, of rules that update within one, after some. Calls of one stage never
+    overlap.
     """
 
     @property
@@ -29,7 +30,7 @@ class WeightRule(Protocol):
         """Update the weights now, if the rule updates within an iteration."""
 
     def mean_gradients(self) -> None:
-        """If the rule updates at the end of an iteration: put the mean gradients, by which it will, in place."""
+        """If the rule updates when the pipeline is empty: put the mean gradients, by which it will, in place."""
 
-    def finish_iteration(self) -> None:
-        """Update the weights at the end of an iteration, if the rule updates then."""
+    def emptied(self) -> None:
+        """The pipeline is empty: update the weights, if the rule updates then."""

@@ -49,7 +49,7 @@ class SerialPipeline:
                 raise ValueError(f"ranks wait for each other at {said}: no order of theirs is legal")
         for work in self._work:
             work.rule.mean_gradients()
-            work.rule.finish_iteration()
+            work.rule.emptied()
         return [loss for _, loss in sorted(run.losses.items())]
 
 

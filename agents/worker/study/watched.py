@@ -56,9 +56,9 @@ class Watched:
         """The rule's."""
         self.rule.mean_gradients()
 
-    def finish_iteration(self) -> None:
+    def emptied(self) -> None:
         """The rule's."""
-        self.rule.finish_iteration()
+        self.rule.emptied()
 
     def _flat(self) -> Tensor:
         return torch.cat([parameter.data.reshape(-1) for parameter in self._parameters])

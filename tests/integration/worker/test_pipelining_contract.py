@@ -26,6 +26,7 @@ from agents.worker.schedule import (
 from scheduler.pipeline.plan.layouts import line
 from scheduler.pipeline.plan.orders import gpipe
 from scheduler.pipeline.plan.split_orders import zb_h1
+from tests.given_steps import one_step
 from tests.plans import together
 from tests.wire_plans import wire_plan
 
@@ -93,7 +94,7 @@ def test_the_runtime_executes_the_order_and_averages_gradients(
     loss = torch.nn.functional.mse_loss
     executor = TorchExecutor([stage], plan, loss, lambda: updates.append(None), meter)
 
-    losses = executor.step(x, target)
+    losses = one_step(executor, x, target)
 
     assert isinstance(stage, PipelineStage)
     assert (len(losses), len(updates)) == (2, 1)

@@ -48,11 +48,6 @@ class RuleChoice:
             )
 
 
-def to_log(line: str) -> None:
-    """Tell it where the worker's own lines go."""
-    print(line, flush=True)
-
-
 def weight_rule(
     choice: RuleChoice,
     layers: Sequence[nn.Module],
@@ -61,7 +56,7 @@ def weight_rule(
     *,
     micro_batches: int,
     in_flight: int,
-    tell: Callable[[str], None] = to_log,
+    tell: Callable[[str], None] = print,
 ) -> WeightRule:
     """The rule for a stage of these layers, in iterations of `micro_batches` with at most `in_flight` under way.
 

@@ -28,7 +28,7 @@ class DoubleBuffered(Rhythm):
             )
         super().__init__(update, every, in_flight)
         self._before: Version = [weight.clone() for weight in version_of(update.parameters)]
-        self._earlier = 0  # micro-batches of the iterations before this one
+        self._earlier = 0  # micro-batches before the pipeline was empty last
 
     @contextmanager
     def forward_weights(self, micro_batch: int) -> Iterator[None]:
@@ -50,9 +50,9 @@ class DoubleBuffered(Rhythm):
         with standing(self.update.parameters, version):
             yield
 
-    def finish_iteration(self) -> None:
-        """The next iteration goes on counting where this one ends."""
-        super().finish_iteration()
+    def emptied(self) -> None:
+        """Micro-batches are numbered from 0 again, groups go on."""
+        super().emptied()
         self._earlier = self.counted.updates * self.every
 
     def _group(self, micro_batch: int) -> int:

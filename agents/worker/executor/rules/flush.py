@@ -43,7 +43,7 @@ class Flush:
         """Over the micro-batches of the iteration and the replicas."""
         self.update.reduce(self._micro_batches)
 
-    def finish_iteration(self) -> None:
+    def emptied(self) -> None:
         """The step."""
         self.update.step()
         self.update.clear()

@@ -36,13 +36,13 @@ class Rhythm:
     def mean_gradients(self) -> None:
         """Each update has taken its own."""
 
-    def finish_iteration(self) -> None:
+    def emptied(self) -> None:
         """Raises DriftError where gradients are left, which no update would have had."""
         if self.pending or self.counted.in_flight:
             raise DriftError(
-                f"the iteration ends with {self.pending} gradients that no update has had and "
-                f"{self.counted.in_flight} micro-batches in flight: its micro-batches must be a multiple of "
-                f"update_every {self.every}, and all of them go backward"
+                f"the pipeline is empty with {self.pending} gradients that no update has had and "
+                f"{self.counted.in_flight} micro-batches in flight: the micro-batches of an iteration must be a "
+                f"multiple of update_every {self.every}, and all of them go backward"
             )
 
     def _update(self) -> None:

@@ -21,6 +21,7 @@ from agents.worker.gang import join
 from agents.worker.settings import read_settings
 from agents.worker.trained_stage import TrainedStage
 from tests.delayed_messages import DelayedGroup, Postman
+from tests.given_steps import one_step
 
 
 def main() -> None:
@@ -54,8 +55,8 @@ def main() -> None:
     for step in range(1, plan.steps + 1):
         sequences = plan.micro_batch * plan.micro_batches
         inputs, targets = corpus.batch(plan.seed, step, 0, sequences, plan.model.seq_len)
-        given = executor.step(
-            inputs if rank_plan.has_first else None, targets if rank_plan.has_last else None
+        given = one_step(
+            executor, inputs if rank_plan.has_first else None, targets if rank_plan.has_last else None
         )
         losses.append([loss.item() for loss in given])
         traces.append([str(action) for action in executor.trace])

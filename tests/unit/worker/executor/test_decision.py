@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from agents.protocol import WorkerPlan
 from agents.worker.executor.decision import Decision, decision
+from agents.worker.executor.from_wire import rank_plan
 from agents.worker.executor.rank_plan import Action, RankPlan
 from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.communication import computations
@@ -19,7 +21,7 @@ from scheduler.pipeline.plan.passes import plan_of
 from scheduler.pipeline.plan.timing import timeline
 from tests.plans import every_hop
 from tests.unit.worker.executor.virtual_time import StuckError, hints, jitter, run
-from tests.wire_plans import rank_plans
+from tests.wire_plans import rank_plans, wire_plan
 
 
 def made(layout: Layout, order: Order, latency_s: float = 1.0) -> Plan:
@@ -55,6 +57,48 @@ def test_a_strict_rank_runs_its_order_and_takes_the_time_that_the_scheduler_says
         [str(each) for each in trace if each.op.computes] for trace in told.actions
     ]
     assert makespan_s == pytest.approx(told.makespan_s)
+
+
+@pytest.mark.parametrize("window", [(4, 3, 2, 1), (7, 6, 2, 1), (12, 9, 5, 1)])
+@pytest.mark.parametrize("binding", ["strict", "hint"])
+def test_iterations_of_a_window_run_one_into_the_other_as_one_of_all_their_micro_batches(
+    window: tuple[int, ...], binding: str
+) -> None:
+    plans = [rank_plan(window_plan(window, 6, binding), rank, 4) for rank in range(4)]
+    whole = [rank_plan(window_plan(window, 18, binding), rank, 4) for rank in range(4)]
+
+    assert run(plans, two_of_f, lambda action: 0.5, iterations=3) == run(whole, two_of_f, lambda action: 0.5)
+
+
+def two_of_f(action: Action) -> float:
+    return 1.0 if action.op == "F" else 2.0
+
+
+def window_plan(window: Sequence[int], micro_batches: int, binding: str) -> WorkerPlan:
+    plan = wire_plan(made(layouts.line(4), orders.gpipe(4, 4)), 0)
+    changes = {"order": None, "window": list(window), "micro_batches": micro_batches, "binding": binding}
+    return plan.model_copy(update=changes)
+
+
+def test_a_strict_rank_does_not_choose_before_it_is_told_whether_its_next_forward_comes() -> None:
+    chosen = decision(rank_plan(window_plan((2, 2, 2, 2), 3, "strict"), 0, 4))
+    assert run_all(chosen) == ["0F0", "0F1"]
+    chosen.deliver_gradient(0, 0)
+    chosen.deliver_gradient(0, 1)
+    assert run_all(chosen) == ["0B0", "0F2"]
+    assert chosen.undecided
+
+    chosen.extend()
+    assert run_all(chosen) == ["0B1", "0F3"]
+    chosen.deliver_gradient(0, 2)
+    assert run_all(chosen) == ["0B2", "0F4"]
+    chosen.deliver_gradient(0, 3)
+    assert run_all(chosen) == ["0B3", "0F5"]
+    chosen.close()
+    for micro_batch in (4, 5):
+        chosen.deliver_gradient(0, micro_batch)
+    assert run_all(chosen) == ["0B4", "0B5"]
+    assert chosen.finished
 
 
 def run_all(chosen: Decision) -> list[str]:
@@ -116,15 +160,18 @@ def test_hints_end_in_1000_random_pipelines_whatever_their_caps_jitter_and_messa
                 (layouts.vee(ranks), split_orders.v_half(ranks, micro_batches)),
             ]
         )
-        caps = tuple(rng.randint(1, micro_batches) for _ in range(layout.stages))
+        caps = tuple(rng.randint(1, micro_batches + 4) for _ in range(layout.stages))
+        iterations = rng.randint(1, 3)
         plans = [_hint(layout, order, rank, caps, micro_batches) for rank in range(ranks)]
         try:
-            _, computed = run(plans, jitter(seed), latencies(rng))
+            _, computed = run(plans, jitter(seed), latencies(rng), iterations)
         except StuckError as stuck:
             pytest.fail(f"seed {seed}, caps {caps}: {stuck}")
         for plan, trace in zip(plans, computed, strict=True):
-            assert sorted(trace) == sorted(plan.computations)
+            expected = (action for each in range(iterations) for action in plan.iteration(each))
+            assert sorted(trace) == sorted(expected)
             _within_caps(plan, trace)
+            _one_iteration_after_the_other(plan, trace)
 
 
 def latencies(rng: random.Random) -> Callable[[Action], float]:
@@ -137,6 +184,18 @@ def _hint(layout: Layout, order: Order, rank: int, caps: Sequence[int], micro_ba
     return RankPlan(
         rank, layout.chains[0], actions, tuple(caps), micro_batches, "hint", "flush", is_window=False
     )
+
+
+def _one_iteration_after_the_other(plan: RankPlan, trace: Sequence[Action]) -> None:
+    """On each stage, forwards, gradients of the input, and ends of backwards, each by themselves."""
+    for stage in plan.stages:
+        for part in ("F", "BI", "BW"):
+            iterations = [
+                micro_batch // plan.micro_batches
+                for at, op, micro_batch in trace
+                if at == stage and op in part
+            ]
+            assert iterations == sorted(iterations)
 
 
 def _within_caps(plan: RankPlan, trace: Sequence[Action]) -> None:

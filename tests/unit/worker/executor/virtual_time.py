@@ -26,12 +26,17 @@ def run(
     plans: Sequence[RankPlan],
     seconds: Callable[[Action], float],
     latency_s: Callable[[Action], float] = lambda action: 0.0,
+    iterations: int = 1,
 ) -> tuple[float, list[list[Action]]]:
-    """(makespan, for each rank what it computed in its order) of an iteration.
+    """(makespan, for each rank what it computed in its order) of iterations that run one into the other.
 
     `seconds` is how long a computation takes, `latency_s` how long what comes of it travels to another rank.
     """
     decisions = [decision(plan) for plan in plans]
+    for each in decisions:
+        for _ in range(iterations - 1):
+            each.extend()
+        each.close()
     computed: list[list[Action]] = [[] for _ in plans]
     running: list[Action | None] = [None for _ in plans]
     number = itertools.count()

@@ -84,7 +84,7 @@ def test_gradients_that_no_update_has_had_are_told_at_the_end_of_the_iteration()
             pass
         rule.after_backward(micro_batch)
     with pytest.raises(DriftError, match="2 gradients that no update has had and 0 micro-batches in flight"):
-        rule.finish_iteration()
+        rule.emptied()
 
 
 def test_replicas_take_part_in_every_update_layer_by_layer() -> None:
