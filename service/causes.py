@@ -24,13 +24,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause by name. `rank` orders causes of one gang: the lowest is the root, the others follow from it."""
+    """A cause by name. `rank` orders causes of one gang: the lowest is the root, the others follow from it.
+
+    `most_retries` bounds how often a job is tried again for it without progress, beside what is set for all causes
+    (None: that alone).
+    """
 
     name: str
     code: str
     rank: int
     kind: Kind
-    retry: bool
+    most_retries: int | None
     meaning: str
 
 
@@ -52,28 +56,44 @@ STAGE_ABORTED = "stage-aborted"
 FAILED_TO_START = ProcessState.FAILED_TO_START.value
 
 _INFRASTRUCTURE, _MEMORY, _USER = Kind.INFRASTRUCTURE, Kind.MEMORY, Kind.USER_CODE
+_AS_SET, _ONCE, _NEVER = None, 1, 0
 _IN_ORDER = (
-    ("port-taken", "PortTaken", _INFRASTRUCTURE, True, "the rendezvous port was taken"),
-    ("out-of-memory", "OutOfMemory", _MEMORY, False, "a stage ran out of memory"),
-    ("invalid-plan", "InvalidPlan", _USER, False, "the worker cannot execute the plan"),
-    ("corpus-missing", "CorpusMissing", _USER, False, "the corpus is not on the node"),
-    ("corpus-too-short", "CorpusTooShort", _USER, False, "the corpus is too short"),
-    ("corpus-differs", "CorpusDiffers", _USER, False, "the nodes hold different corpora"),
-    ("checkpoint-unusable", "CheckpointUnusable", _USER, False, "the checkpoint cannot be read"),
-    ("checkpoint-unwritable", "CheckpointUnwritable", _USER, True, "the checkpoint cannot be written"),
-    (FAILED_TO_START, "FailedToStart", _USER, True, "the command could not be executed"),
-    (STAGE_DIED, "StageDied", _INFRASTRUCTURE, True, "a stage was killed"),
-    (NODE_LOST, "NodeLost", _INFRASTRUCTURE, True, "a node was lost"),
-    ("supervisor-lost", "StageLost", _INFRASTRUCTURE, True, "a stage vanished with its supervisor"),
-    (FORGOTTEN, "StageForgotten", _INFRASTRUCTURE, True, "the agent knows nothing of a stage any more"),
-    (AGENT_STOPPED, "AgentStopped", _INFRASTRUCTURE, True, "an agent stopped its stages"),
-    (LEASE_EXPIRED, "LeaseExpired", _INFRASTRUCTURE, True, "an agent's lease ran out"),
-    (STAGE_FAILED, "StageFailed", _USER, True, "a stage ended with an error"),
-    (STAGE_ABORTED, "StageAborted", _INFRASTRUCTURE, True, "a stage aborted"),
-    ("peer-lost", "PeerLost", _INFRASTRUCTURE, True, "a stage lost its neighbour"),
-    ("rendezvous-timeout", "RendezvousTimeout", _INFRASTRUCTURE, True, "the stages did not find each other"),
-    (ENDED_EARLY, "EndedEarly", _USER, True, "the stages ended before the last step was reported"),
-    (START_TIMEOUT, "StartTimeout", _INFRASTRUCTURE, True, "the gang was not ready in time"),
+    ("port-taken", "PortTaken", _INFRASTRUCTURE, _AS_SET, "the rendezvous port was taken"),
+    ("out-of-memory", "OutOfMemory", _MEMORY, _NEVER, "a stage ran out of memory"),
+    ("invalid-plan", "InvalidPlan", _USER, _NEVER, "the worker cannot execute the plan"),
+    ("corpus-missing", "CorpusMissing", _USER, _NEVER, "the corpus is not on the node"),
+    ("corpus-too-short", "CorpusTooShort", _USER, _NEVER, "the corpus is too short"),
+    ("corpus-differs", "CorpusDiffers", _USER, _NEVER, "the nodes hold different corpora"),
+    ("checkpoint-unusable", "CheckpointUnusable", _USER, _NEVER, "the checkpoint cannot be read"),
+    ("checkpoint-unwritable", "CheckpointUnwritable", _USER, _AS_SET, "the checkpoint cannot be written"),
+    # A strict order comes to the same again, one that takes what is ready first perhaps not.
+    (
+        "drifted",
+        "Drifted",
+        _INFRASTRUCTURE,
+        _ONCE,
+        "a stage updated in an order that its rule was not made for",
+    ),
+    ("diverged", "Diverged", _USER, _ONCE, "what is learned is not finite any more"),
+    (FAILED_TO_START, "FailedToStart", _USER, _AS_SET, "the command could not be executed"),
+    (STAGE_DIED, "StageDied", _INFRASTRUCTURE, _AS_SET, "a stage was killed"),
+    (NODE_LOST, "NodeLost", _INFRASTRUCTURE, _AS_SET, "a node was lost"),
+    ("supervisor-lost", "StageLost", _INFRASTRUCTURE, _AS_SET, "a stage vanished with its supervisor"),
+    (FORGOTTEN, "StageForgotten", _INFRASTRUCTURE, _AS_SET, "the agent knows nothing of a stage any more"),
+    (AGENT_STOPPED, "AgentStopped", _INFRASTRUCTURE, _AS_SET, "an agent stopped its stages"),
+    (LEASE_EXPIRED, "LeaseExpired", _INFRASTRUCTURE, _AS_SET, "an agent's lease ran out"),
+    (STAGE_FAILED, "StageFailed", _USER, _AS_SET, "a stage ended with an error"),
+    (STAGE_ABORTED, "StageAborted", _INFRASTRUCTURE, _AS_SET, "a stage aborted"),
+    ("peer-lost", "PeerLost", _INFRASTRUCTURE, _AS_SET, "a stage lost its neighbour"),
+    (
+        "rendezvous-timeout",
+        "RendezvousTimeout",
+        _INFRASTRUCTURE,
+        _AS_SET,
+        "the stages did not find each other",
+    ),
+    (ENDED_EARLY, "EndedEarly", _USER, _AS_SET, "the stages ended before the last step was reported"),
+    (START_TIMEOUT, "StartTimeout", _INFRASTRUCTURE, _AS_SET, "the gang was not ready in time"),
 )
 """From root to consequence: where several stages of a gang ended badly, the first of these is to blame."""
 CAUSES: Mapping[str, Cause] = MappingProxyType(

@@ -207,7 +207,8 @@ def _settle(
         return _requeue(session, job, moment, retries=job.retries, reasons=reasons)
     # Retries are counted since the last progress: a long job may lose many nodes in its life.
     retries = 1 if job.checkpoint_step >= allocation.first_step else job.retries + 1
-    if not failure.cause.retry or retries > rules.max_retries:
+    most_retries = _most_retries(failure.cause, rules)
+    if retries > most_retries:
         data = {"cause": failure.cause.name, "kind": failure.cause.kind.value}
         reasons = [failure.reason()]
         return move_job(
@@ -223,7 +224,7 @@ def _settle(
     backoff_s = rules.backoff_s(retries)
     waits = {
         "code": ReasonCode.RETRY_BACKOFF.value,
-        "detail": f"retry {retries} of {rules.max_retries}, {backoff_s:g} s after: {failure.detail}",
+        "detail": f"retry {retries} of {most_retries}, {backoff_s:g} s after: {failure.detail}",
         "region": failure.region,
     }
     return _requeue(
@@ -235,6 +236,10 @@ def _settle(
         not_before_s=moment.at_s + backoff_s,
         stop_cause=failure.cause.name,
     )
+
+
+def _most_retries(cause: causes.Cause, rules: Rules) -> int:
+    return rules.max_retries if cause.most_retries is None else min(cause.most_retries, rules.max_retries)
 
 
 def _why_it_waits(session: Session, job: JobRecord, allocation: AllocationRecord) -> dict[str, Any]:

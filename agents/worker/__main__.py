@@ -50,7 +50,7 @@ def _run(stop: StopRequest, report: Report) -> Cause:
 
     try:
         return train(settings, stop, report)
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, ArithmeticError) as error:
         end = known_end(error)
         if end is None:
             raise

@@ -22,6 +22,8 @@ class Cause(StrEnum):
     CORPUS_DIFFERS = "corpus-differs"
     CHECKPOINT_UNUSABLE = "checkpoint-unusable"
     CHECKPOINT_UNWRITABLE = "checkpoint-unwritable"
+    DRIFTED = "drifted"
+    DIVERGED = "diverged"
 
 
 EXIT_CODES = MappingProxyType(
@@ -39,6 +41,8 @@ EXIT_CODES = MappingProxyType(
         Cause.CORPUS_DIFFERS: 16,
         Cause.CHECKPOINT_UNUSABLE: 17,
         Cause.CHECKPOINT_UNWRITABLE: 18,
+        Cause.DRIFTED: 19,
+        Cause.DIVERGED: 20,
     }
 )
 

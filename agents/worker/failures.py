@@ -1,4 +1,4 @@
-"""What torch's errors mean: torch tells most of them by text alone."""
+"""What errors of training mean: torch tells most of its own by text alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 from agents.worker.causes import Cause, WorkerEndError
+from agents.worker.executor.rules.drift import DriftError
+from agents.worker.executor.rules.rollback import NotFiniteError
 
 _MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "defaultcpuallocator")
 _PEER = (
@@ -28,6 +30,10 @@ def known_end(error: BaseException) -> WorkerEndError | None:
     """The end that `error`, or an error that it came from, stands for; None if it is a fault of the program."""
     for cause in _chain(error):
         text = str(cause).lower()
+        if isinstance(cause, DriftError):
+            return WorkerEndError(Cause.DRIFTED, str(cause))
+        if isinstance(cause, NotFiniteError):
+            return WorkerEndError(Cause.DIVERGED, str(cause))
         if _is_of_memory(cause):
             return WorkerEndError(Cause.OUT_OF_MEMORY, f"the stage does not fit: {_shown(cause)}")
         if isinstance(cause, dist.DistError) or any(sign in text for sign in _PEER):

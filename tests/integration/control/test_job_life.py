@@ -214,6 +214,27 @@ async def test_a_taken_port_is_not_tried_twice(world: World) -> None:
     assert (await world.job(job_id)).stop_cause == "port-taken"
 
 
+@pytest.mark.parametrize(
+    ("cause", "exit_code", "code"), [("drifted", 19, "Drifted"), ("diverged", 20, "Diverged")]
+)
+async def test_what_most_likely_happens_again_is_tried_once_more(
+    world: World, cause: str, exit_code: int, code: str
+) -> None:
+    agents = await world.cluster_of(*REGIONS)
+    job_id = await world.submit()
+    for expected in ("queued", "failed"):
+        assert await world.plan() is Outcome.APPLIED
+        await world.beats(agents)
+        for agent in agents:
+            agent.exit(exit_code, cause=cause)
+        await world.beats(agents)
+        job = await world.job(job_id)
+        assert (job.state, job.stop_cause) == (expected, cause)
+        world.clock.advance(100)
+        await world.beats(agents)
+    assert (await world.job(job_id)).reasons[0]["code"] == code
+
+
 async def test_a_gang_that_never_gets_ready_is_tried_again(world: World) -> None:
     agents = await world.cluster_of(*REGIONS)
     job_id = await world.submit()

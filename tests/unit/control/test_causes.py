@@ -84,7 +84,7 @@ def test_a_gang_that_was_told_to_end_has_not_failed() -> None:
 
 
 def test_what_cannot_get_better_is_not_tried_again() -> None:
-    assert {name for name, cause in CAUSES.items() if not cause.retry} == {
+    assert {name for name, cause in CAUSES.items() if cause.most_retries == 0} == {
         "out-of-memory",
         "invalid-plan",
         "corpus-missing",

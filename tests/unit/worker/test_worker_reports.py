@@ -11,6 +11,8 @@ import torch
 from agents.protocol import WorkerModel
 from agents.worker.busy import BusyMeter
 from agents.worker.causes import Cause
+from agents.worker.executor.rules.drift import DriftError
+from agents.worker.executor.rules.rollback import NotFiniteError
 from agents.worker.failures import known_end
 from agents.worker.model import Block
 from agents.worker.probe import LAYERS, SHAPES, layer_flops, measure
@@ -34,10 +36,13 @@ def wrapped(cause: BaseException) -> RuntimeError:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
          Cause.OUT_OF_MEMORY),
         (MemoryError(), Cause.OUT_OF_MEMORY),
+        (DriftError("2 updates between the forward and the backward of micro-batch 3"), Cause.DRIFTED),
+        (NotFiniteError("gradients are not finite for the 13th update in a row"), Cause.DIVERGED),
+        (ZeroDivisionError("division by zero"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
 )  # fmt: skip
-def test_errors_of_torch_have_the_cause_they_stand_for(error: BaseException, cause: Cause | None) -> None:
+def test_errors_have_the_cause_they_stand_for(error: BaseException, cause: Cause | None) -> None:
     end = known_end(error)
 
     assert (end.cause if end else None) == cause

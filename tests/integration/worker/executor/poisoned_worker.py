@@ -1,8 +1,9 @@
-"""A worker whose first loss of its tenth micro-batch is not a number, as a script."""
+"""A worker whose losses are no numbers from the tenth micro-batch on, for POISONED micro-batches, as a script."""
 
 from __future__ import annotations
 
 import math
+import os
 from itertools import chain, repeat
 
 from torch import Tensor
@@ -11,8 +12,7 @@ from agents.worker.__main__ import main
 from agents.worker.executor import assembly
 from agents.worker.model import cross_entropy
 
-POISONED = 10
-factor = chain(repeat(1.0, POISONED - 1), [math.nan], repeat(1.0))
+factor = chain(repeat(1.0, 9), repeat(math.nan, int(os.environ["POISONED"])), repeat(1.0))
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:

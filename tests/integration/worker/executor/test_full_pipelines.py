@@ -110,7 +110,7 @@ def test_all_ranks_stop_after_the_same_step(gangs: Any, data: int, asked: int) -
 def test_a_roll_back_has_the_pipeline_emptied_after_the_same_step_everywhere(gangs: Any) -> None:
     plan = gangs.plan(3, steps=40, checkpoint_every=40, **RULES["paci"])
 
-    workers = gangs.start(plan, 3, script=POISONED)
+    workers = gangs.start(plan, 3, script=POISONED, env={"POISONED": "1"})
 
     ended(workers)
     logs = [worker.log.read_text() for worker in workers]
@@ -121,6 +121,18 @@ def test_a_roll_back_has_the_pipeline_emptied_after_the_same_step_everywhere(gan
     losses = workers[-1].losses
     assert list(losses) == list(range(1, 41))
     assert sum(loss != loss for loss in losses.values()) == 1, "of the step that has the poisoned micro-batch"
+
+
+def test_where_going_back_does_not_help_all_end_with_the_cause(gangs: Any) -> None:
+    plan = gangs.plan(2, steps=ENDLESS, checkpoint_every=ENDLESS, **RULES["paci"])
+
+    workers = gangs.start(plan, 2, script=POISONED, env={"POISONED": str(ENDLESS)})
+
+    codes = [worker.exit_code() for worker in workers]
+    assert codes[1] == 20, workers[1].log.read_text()
+    assert codes[0] in (12, 20), "as the last stage ends, the first has lost it or is as far"
+    assert workers[1].end["cause"] == "diverged"
+    assert "a smaller learning_rate, or an earlier checkpoint" in workers[1].end["detail"]
 
 
 def test_steps_are_told_one_by_one_with_the_time_that_each_took(gangs: Any) -> None:
