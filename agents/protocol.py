@@ -339,6 +339,12 @@ class StepReport(Wire):
     """What of the step its last stage computed."""
     send_s: Seconds | None = None
     """What of it, at its end, that stage spent until what it had sent was gone; the rest it waited for others."""
+    drift: Counter | None = None
+    """The most updates of a stage between the forward and the backward of a micro-batch, of rules that update within
+    a step; at most `drift_bound`."""
+    drift_bound: Counter | None = None
+    rolled_back: Counter | None = None
+    """Updates that stages took back since this generation began."""
     at_s: Seconds
 
 

@@ -43,6 +43,9 @@ class StepLine(Line):
     grad_norm: float | None = None
     compute_s: Seconds | None = None
     send_s: Seconds | None = None
+    drift: Counter | None = None
+    drift_bound: Counter | None = None
+    rolled_back: Counter | None = None
     at_s: Seconds | None = None
 
 
@@ -149,6 +152,9 @@ def _take(telemetry: Telemetry, line: bytes, key: str, seq: int, now_s: float) -
                     grad_norm=parsed.grad_norm,
                     compute_s=parsed.compute_s,
                     send_s=parsed.send_s,
+                    drift=parsed.drift,
+                    drift_bound=parsed.drift_bound,
+                    rolled_back=parsed.rolled_back,
                     at_s=now_s if parsed.at_s is None else parsed.at_s,
                 )
             )

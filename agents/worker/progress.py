@@ -6,8 +6,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from agents.worker.causes import Cause
+
+if TYPE_CHECKING:
+    from agents.worker.lateness import Late  # brings torch
 
 BUSY_EVERY_S = 5.0
 
@@ -34,13 +38,17 @@ class Report:
         grad_norm: float | None,
         compute_s: float,
         send_s: float | None,
+        late: Late | None = None,
     ) -> None:
         """A training step is over: mean loss over all its `tokens`, and the time it took.
 
         `grad_norm` is over all stages, before clipping. Of the time this process computed `compute_s`, and spent
         `send_s` at the end until what it had sent was gone; the rest it waited for others.
+        `late` is of rules that update within a step.
         """
         parts = {"grad_norm": grad_norm, "compute_s": compute_s, "send_s": send_s}
+        if late is not None:
+            parts |= {"drift": late.drift, "drift_bound": late.bound, "rolled_back": late.rolled_back}
         self._line(
             {
                 "kind": "step",

@@ -16,6 +16,7 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType, _P
 
 from agents.worker.busy import BusyMeter
 from agents.worker.executor.rank_plan import Action, Op, RankPlan, windowed
+from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.executor.steps import Steps
 
 RECEIVES = (_ComputationType.RECV_F, _ComputationType.RECV_B)
@@ -85,6 +86,7 @@ class TorchExecutor:
         """`update` is what follows the last backward, with the mean gradients of the micro-batches in place."""
         self._runtime = PlannedRuntime(stages, plan, loss)
         self._update, self._meter = update, meter
+        self.rules: Sequence[Rhythm] = ()
         self.sending_s: float | None = None
         self.trace: list[Action] = []
         """What the last iteration computed, in its order."""

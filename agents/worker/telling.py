@@ -1,15 +1,16 @@
-"""Steps are told from a thread of their own: the norm of their gradients comes when the next step already runs."""
+"""Steps are told from a thread of their own: what other stages know of them comes when the next step already runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from agents.worker.lateness import Late
 from agents.worker.progress import Report
 
 
 class StepTeller:
-    """Tells steps one after the other, none before its gradient norm is there."""
+    """Tells steps one after the other, none before what other stages tell of it is there."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -26,10 +27,11 @@ class StepTeller:
         grad_norm: Callable[[], float] | None,
         compute_s: float,
         send_s: float | None,
+        late: Callable[[], Late] | None = None,
     ) -> None:
-        """As `Report.step`, at once as far as the caller is concerned. `grad_norm` may wait.
+        """As `Report.step`, at once as far as the caller is concerned. `grad_norm` and `late` may wait.
 
-        Raises what waiting for an earlier step's norm raised.
+        Raises what waiting for those of an earlier step raised.
         """
 
         def tell() -> None:
@@ -41,6 +43,7 @@ class StepTeller:
                 grad_norm=None if grad_norm is None else grad_norm(),
                 compute_s=compute_s,
                 send_s=send_s,
+                late=None if late is None else late(),
             )
 
         for future in [each for each in self._told if each.done()]:
@@ -49,7 +52,7 @@ class StepTeller:
         self._told.append(self._thread.submit(tell))
 
     def finish(self) -> None:
-        """Wait until all are told. Raises what waiting for a norm raised."""
+        """Wait until all are told. Raises what waiting for others raised."""
         for future in self._told:
             future.result()
         self._told.clear()

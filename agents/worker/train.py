@@ -14,6 +14,7 @@ from agents.worker.executor.assembly import executor
 from agents.worker.failures import memory_accounted
 from agents.worker.gang import Gang, StepVote, Verdict, join
 from agents.worker.gradient_norm import GradientNorm
+from agents.worker.lateness import Lateness
 from agents.worker.memory import ActivationMeter
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
@@ -101,6 +102,7 @@ class _ToldSteps:
         """A step is over. Its time counts from the end of the one before, or from `begin`."""
         self._writer.check()
         trainer = self._trainer
+        late = trainer.lateness.step_ended() if trainer.lateness is not None else None
         if self._reports:
             step_time_s = time.perf_counter() - self._since_s
             self._teller.step(
@@ -111,6 +113,7 @@ class _ToldSteps:
                 grad_norm=trainer.norm.last() if trainer.norm is not None else None,
                 compute_s=trainer.meter.computed_s() - self._computed_s,
                 send_s=trainer.executor.sending_s,
+                late=late,
             )
             print(f"step {step} of {self._steps}: loss {loss:.4f}, {step_time_s:.3f} s", flush=True)
         trainer.meter.report_to(self._report)
@@ -131,16 +134,17 @@ def _prepare(
         meter.count_steps(stage.optimizer)
     done = resume(gang, folder, settings.plan, stages, report)
     # After that: a weight rule begins with the weights that it finds.
+    rank_plan = settings.rank_plan
+    teller = rank_plan.stage_ranks[rank_plan.last_stage]
     norm = None
     if settings.plan.weight_rule == "flush":
         parameters = [parameter for stage in stages for parameter in stage.module.parameters()]
-        rank_plan = settings.rank_plan
-        teller = rank_plan.stage_ranks[rank_plan.last_stage]
         norm = GradientNorm(gang, teller, parameters, settings.plan.clip_norm)
     runs = executor(settings, gang, stages, meter, norm)
-    last = settings.rank_plan.last_stage
+    lateness = Lateness(gang, teller, runs.rules) if runs.rules else None
+    last = rank_plan.last_stage
     activations = [ActivationMeter(stage.computes, stage.index == last) for stage in stages]
-    return Trainer(settings, gang, corpus, stages, runs, meter, norm, activations), done
+    return Trainer(settings, gang, corpus, stages, runs, meter, norm, lateness, activations), done
 
 
 def _check_same_corpus(gang: Gang, corpus: Corpus) -> None:

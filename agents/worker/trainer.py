@@ -14,6 +14,7 @@ from agents.worker.executor.assembly import Executor
 from agents.worker.executor.steps import Batch
 from agents.worker.gang import Gang
 from agents.worker.gradient_norm import GradientNorm
+from agents.worker.lateness import Lateness
 from agents.worker.learning_rate import rate_factor
 from agents.worker.memory import ActivationMeter, account, figures, gpu_memory
 from agents.worker.settings import Settings
@@ -33,6 +34,8 @@ class Trainer:
     meter: BusyMeter
     norm: GradientNorm | None
     """Where all stages update by the gradients of one iteration."""
+    lateness: Lateness | None
+    """Where stages update within a step."""
     activations: Sequence[ActivationMeter]
     """Of each stage."""
 

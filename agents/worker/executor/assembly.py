@@ -14,6 +14,7 @@ from agents.worker.codec.stage import message_example
 from agents.worker.executor.messages import Messages
 from agents.worker.executor.pipeline import PipelineExecutor
 from agents.worker.executor.rules.choice import RuleChoice, weight_rule
+from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.executor.stage_work import StageWork
 from agents.worker.executor.steps import Steps
 from agents.worker.executor.weights import WeightRule
@@ -31,6 +32,8 @@ class Executor(Protocol):
     sending_s: float | None
     """When the pipeline was emptied: from the end of the last backward until all that was sent had left. None before,
     and on a GPU."""
+    rules: Sequence[Rhythm]
+    """Of the stages of this rank, where they update within a step."""
 
     def run(self, steps: Steps) -> None:
         """As `PipelineExecutor.run`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -10,6 +10,7 @@ from agents.worker.busy import BusyMeter
 from agents.worker.executor.decision import decision
 from agents.worker.executor.messages import Messages, Tensors
 from agents.worker.executor.rank_plan import Action, RankPlan
+from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.executor.stage_work import StageWork
 from agents.worker.executor.steps import Steps
 from agents.worker.gradient_norm import GradientNorm
@@ -32,6 +33,7 @@ class PipelineExecutor:
         """`work` has the stages of this rank; `norm` measures their mean gradients when the pipeline is empty."""
         self._plan, self._work, self._messages, self._norm = plan, work, messages, norm
         self._meter = meter
+        self.rules: Sequence[Rhythm] = [each.rule for each in work.values() if isinstance(each.rule, Rhythm)]
         self.sending_s: float | None = None
         self.trace: list[Action] = []
         """What was computed since the pipeline was empty, or since the step before the last ended, in its order."""

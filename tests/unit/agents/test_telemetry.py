@@ -55,6 +55,15 @@ def test_every_kind_of_line(folder: ProcessFolder) -> None:
     assert read(folder, seen.offset) == Telemetry(seen.offset)
 
 
+def test_how_late_weights_were_is_told_where_a_worker_knows(folder: ProcessFolder) -> None:
+    late = {"drift": 3, "drift_bound": 4, "rolled_back": 2}
+    folder.report_file.write_text(json.dumps({**STEP, **late}) + "\n" + json.dumps(STEP) + "\n")
+
+    told = [report.model_dump(include=set(late)) for report in read(folder).reports]
+
+    assert told == [late, dict.fromkeys(late)]
+
+
 def test_a_detail_is_bounded_and_storable(folder: ProcessFolder) -> None:
     folder.report_file.write_text(
         json.dumps({"kind": "end", "cause": "c" * 99, "detail": "\0" * 5000}) + "\n"

@@ -23,6 +23,7 @@ class Drift:
         self.bound = bound
         self.most = 0
         """The largest drift so far."""
+        self._most_since = 0
         self.updates = 0
         self._updates_at_forward: dict[int, int] = {}
 
@@ -48,6 +49,12 @@ class Drift:
                 f"plan's cap there are at most {self.bound}, so the stage had more in flight than the cap"
             )
         self.most = max(self.most, drift)
+        self._most_since = max(self._most_since, drift)
+
+    def take_most(self) -> int:
+        """The largest drift since this was asked last."""
+        most, self._most_since = self._most_since, 0
+        return most
 
     def ended(self, micro_batch: int) -> None:
         """The gradient of a micro-batch is whole."""

@@ -35,8 +35,6 @@ class GuardedUpdate(Update):
     ) -> None:
         """`patience` is how many updates in a row may be taken back before NotFiniteError is raised."""
         super().__init__(layers, optimizer, stepper, average)
-        self.rolled_back = 0
-        """How many updates were taken back."""
         self._patience, self._tell = patience, tell
         self._in_a_row = 0
         self._good = _State(self.parameters, optimizer)

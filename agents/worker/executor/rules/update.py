@@ -39,6 +39,8 @@ class Update:
         self.layers = [list(layer.parameters()) for layer in layers]
         self.parameters = [parameter for layer in self.layers for parameter in layer]
         self._stepper, self._average = stepper, average
+        self.rolled_back = 0
+        """How many updates were taken back."""
 
     def apply(self, micro_batches: int) -> None:
         """Step by the mean of the gradients of that many micro-batches. The gradients stay until `clear`."""
