@@ -12,7 +12,10 @@ import torch
 
 from agents.protocol import WorkerPlan, WorkerRateSchedule
 from agents.worker.optimizer import layer_tensors
+from scheduler.pipeline.plan import layouts, split_orders
 from tests.integration.worker.executor.serial import Replica, serial
+from tests.plans import together
+from tests.wire_plans import wire_plan
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
 
@@ -78,6 +81,23 @@ def test_replicas_come_to_the_weights_of_one_process_to_the_last_bit(gangs: Any,
     assert list(workers[2].losses.values()) == pytest.approx(losses, rel=1e-6)
     if binding == "strict":
         assert_equal(gangs, plan, 4, right)
+
+
+def test_replicas_of_ranks_with_several_stages_update_in_the_order_of_the_plan(gangs: Any) -> None:
+    plan, port = together(layouts.vee(2), split_orders.zb_v(2, 4)), gangs.free_port()
+    changes = {"checkpoint_uri": gangs.checkpoint_root.as_uri(), **RULES["paci"]}
+
+    workers = [
+        worker
+        for rank in range(2)
+        for worker in gangs.start(
+            wire_plan(plan, rank, steps=8, **changes), 2, data=2, ranks=[2 * rank, 2 * rank + 1], port=port
+        )
+    ]
+
+    ended(workers)
+    losses = list(workers[0].losses.values())
+    assert losses[-1] < losses[0]
 
 
 def test_from_a_checkpoint_they_go_on_to_the_same_bits(gangs: Any) -> None:
