@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from agents.protocol import WorkerPlan
+from agents.protocol import WorkerPlan, read_plan
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.checkpoint.address import open_store
 from agents.worker.checkpoint.store import Store
@@ -68,11 +68,13 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
             `checkpoint-unwritable` where this node lacks what opens the checkpoints.
     """
     try:
-        plan = WorkerPlan.model_validate_json(_text(environ, "BACE_PLAN"))
+        plan = read_plan(_text(environ, "BACE_PLAN"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "document"
         raise _invalid(f"BACE_PLAN: {field}: {first['msg']}, got {first['input']!r}") from error
+    except ValueError as error:
+        raise _invalid(f"BACE_PLAN: {error}") from error
     place = _read_place(environ)
     _check_plan(plan)
     return Settings(
