@@ -8,6 +8,9 @@ with the highest it has stored (`reports_stored`), and the agent sends the rest 
 
 from __future__ import annotations
 
+import base64
+import binascii
+import lzma
 import re
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -190,7 +193,7 @@ class WorkerRateSchedule(Wire):
 
 
 class WorkerPlan(Wire):
-    """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (JSON).
+    """The plan of an allocation as its workers execute it: plain data, in the environment as `BACE_PLAN` (`plan_text`).
 
     `layers_per_stage` are whole layers in pipeline order; `window` is the in-flight cap of each stage. Without an
     `order` stage s runs window[s] forwards, then one backward and one forward in turn (GPipe: window =
@@ -231,6 +234,37 @@ class WorkerPlan(Wire):
     """How many of the last complete checkpoints stay."""
     resume_step: Counter = 0
     """The checkpoint to go on from; 0: from the beginning."""
+
+
+_PLAIN_CHARACTERS = 16384
+_PACKED = "xz:"
+_MOST_UNPACKED_BYTES = 4_000_000
+
+
+def plan_text(plan: WorkerPlan) -> str:
+    """A plan as `BACE_PLAN` has it: JSON; what would be long, with an order of many actions, as `xz:` and its base64.
+
+    Fields at their defaults stay away: a worker of an older version does not know all of them.
+    """
+    text = plan.model_dump_json(exclude_defaults=True)
+    if len(text) <= _PLAIN_CHARACTERS:
+        return text
+    return _PACKED + base64.b64encode(lzma.compress(text.encode())).decode()
+
+
+def read_plan(text: str) -> WorkerPlan:
+    """The inverse. Raises ValidationError for a text that is no plan, another ValueError if it cannot be unpacked."""
+    if not text.startswith(_PACKED):
+        return WorkerPlan.model_validate_json(text)
+    unpacking = lzma.LZMADecompressor()
+    try:
+        packed = base64.b64decode(text[len(_PACKED) :], validate=True)
+        unpacked = unpacking.decompress(packed, max_length=_MOST_UNPACKED_BYTES)
+    except (binascii.Error, lzma.LZMAError) as error:
+        raise ValueError(f"{_PACKED} is not followed by a packed plan: {error}") from None
+    if not unpacking.eof:
+        raise ValueError(f"the plan is cut off, or has more than {_MOST_UNPACKED_BYTES} bytes")
+    return WorkerPlan.model_validate_json(unpacked)
 
 
 # --- variables that no job may set --------------------------------------------------------------------------

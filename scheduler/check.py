@@ -14,6 +14,7 @@ nothing; a latency may differ from half the round trip by a relative 1e-9.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Rule(StrEnum):
     REASONS = "reasons"  # whoever waits or is refused is told why
     GANG = "gang"  # whole stages of the size the job asked for, in numbers it allows
     REGION_ALLOWED = "region-allowed"
+    ORDER = "order"  # of the schedule that was asked for, and whole
     BEGINNING = "beginning"  # the first stage stands at home, and where its data are or can be brought
     CHAIN = (
         "chain"  # each region once, each cut over links that exist, with a bandwidth and the right latency
@@ -207,8 +209,59 @@ def _gang(start: _Begun) -> Iterator[Violation]:
             Rule.ELASTICITY,
             f"{placement.stages} stages, but it must go on with {start.stages}",
         )
-    if len(placement.window) != placement.stages or min(placement.window) < 1:
+    if min(placement.window) < 1:  # how many there are, a placement sees to itself
         yield Violation(start.job_id, Rule.GANG, "not every stage has an in-flight window of at least 1")
+    yield from _order(start)
+
+
+def _order(start: _Begun) -> Iterator[Violation]:
+    """Where workers are told an order, all of them do the whole of every micro-batch."""
+    spec, placement = start.spec, start.placement
+    asked, given = spec.training.schedule, placement.schedule
+    parts = placement.schedule.parts
+    if asked.parts != parts or (parts > 1 and asked is not given):
+        yield Violation(start.job_id, Rule.ORDER, f"{given} where {asked} was asked for")
+    if parts > 1 and spec.model.layers % (parts * placement.stages):
+        layers = f"{spec.model.layers} layers"
+        yield Violation(
+            start.job_id, Rule.ORDER, f"{layers} are not {parts} equal parts a stage of {placement.stages}"
+        )
+    if placement.order and not spec.training.splits_backward:
+        yield Violation(start.job_id, Rule.ORDER, "its workers cannot be told an order")
+    every = list(range(spec.training.micro_batches))
+    for stage, text in enumerate(placement.order):
+        told = _told(text)
+        for forward, whole, split, rest in (tuple("FBIW"), tuple("fbiw"))[:parts]:
+            backwards = told.pop(whole, [])
+            done = told.pop(forward, []), backwards + told.pop(split, []), backwards + told.pop(rest, [])
+            if any(sorted(each) != every for each in done):
+                yield Violation(
+                    start.job_id,
+                    Rule.ORDER,
+                    f"stage {stage} does not run {forward} and its backward once for each of {len(every)}",
+                )
+        if told:
+            yield Violation(start.job_id, Rule.ORDER, f"stage {stage} is told {', '.join(sorted(told))}")
+
+
+def _told(text: str) -> defaultdict[str, list[int]]:
+    """For each letter of an order its micro-batches: as they are named, else the next; of W, the oldest without one."""
+    told: defaultdict[str, list[int]] = defaultdict(list)
+    following: Counter[str] = Counter()
+    pending: defaultdict[str, list[int]] = defaultdict(list)
+    for letter, number in re.findall(r"(\D)(\d*)", text):
+        waiting = pending["w" if letter.islower() else "W"]
+        if letter in "Ww":
+            micro_batch = int(number) if number else next(iter(waiting), -1)
+            waiting[:] = [each for each in waiting if each != micro_batch]
+        else:
+            turn = letter.replace("I", "B").replace("i", "b")
+            micro_batch = int(number) if number else following[turn]
+            following[turn] = micro_batch + 1
+            if letter in "Ii":
+                waiting.append(micro_batch)
+        told[letter].append(micro_batch)
+    return told
 
 
 def _regions(start: _Begun) -> Iterator[Violation]:
@@ -273,7 +326,7 @@ def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
         for _ in range(segment.stages)
     ]
     gpus = [gpu for gpu in types if gpu is not None]
-    if len(gpus) < len(types) or placement.stages > spec.model.layers:
+    if len(gpus) < len(types) or placement.stages * placement.schedule.parts > spec.model.layers:
         return  # told by the rules on GPUs and on the gang
     try:
         profiles = stage_profiles(spec, gpus)
@@ -281,8 +334,7 @@ def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
         yield Violation(start.job_id, Rule.MEMORY, str(error))
         return
     for stage, (profile, gpu) in enumerate(zip(profiles, gpus, strict=True)):
-        # The activations of a micro-batch stay until the gradients of its weights are done.
-        held = placement.window[stage] + (placement.lag[stage] if placement.lag else 0)
+        held = _held(placement, stage)
         most = in_flight_limit(profile, gpu)
         if held > most:
             yield Violation(
@@ -290,6 +342,17 @@ def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
                 Rule.MEMORY,
                 f"stage {stage} holds {held} micro-batches, the memory of {gpu.name} is enough for {most}",
             )
+
+
+def _held(placement: Placement, stage: int) -> int:
+    """Micro-batches of which a stage holds activations, at most: they stay until the gradients of weights are done."""
+    if not placement.order:
+        return placement.window[stage] + (placement.lag[stage] if placement.lag else 0)
+    most = held = 0
+    for letter in placement.order[stage].upper():
+        held += (letter == "F") - (letter in "BW")
+        most = max(most, held)
+    return most
 
 
 def _transfers(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
@@ -319,7 +382,7 @@ def _travelling(
     spec: JobSpec, state: tuple[StateSpan, ...], placement: Placement
 ) -> dict[tuple[str, str], float]:
     """Bytes that have to cross from region to region, layer by layer."""
-    if not state or placement.stages > spec.model.layers:
+    if not state or placement.stages * placement.schedule.parts > spec.model.layers:
         return {}
     lies = [span.region for span in state for _ in range(span.layers)]
     stands = [span.region for span in _state(spec, placement) for _ in range(span.layers)]
@@ -330,14 +393,12 @@ def _travelling(
 
 
 def _state(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
-    """The layers that stand in each segment of a placement."""
-    split = split_layers(spec.model, placement.stages)
-    spans, first = [], 0
-    for segment in placement.segments:
-        last = first + segment.stages
-        spans.append(StateSpan(segment.region, sum(split[first:last])))
-        first = last
-    return tuple(spans)
+    """The layers that stand in each region, in their order."""
+    regions = [segment.region for segment in placement.segments for _ in range(segment.stages)]
+    if placement.schedule.parts > 1:
+        regions += regions if placement.schedule.loops else regions[::-1]
+    parts = zip(regions, split_layers(spec.model, len(regions)), strict=True)
+    return tuple(StateSpan(region, layers) for region, layers in parts)
 
 
 def _prediction(start: _Begun) -> Iterator[Violation]:

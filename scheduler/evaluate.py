@@ -13,11 +13,16 @@ from operator import add
 
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
-from scheduler.job import JobSpec
+from scheduler.job import JobSpec, Schedule
 from scheduler.pipeline.choice import Choice, choose_window
-from scheduler.pipeline.plan.auto import SplitChain, fastest_window, lagged_timeline
+from scheduler.pipeline.plan.auto import SplitChain, fastest, fastest_window, generated, lagged_timeline
+from scheduler.pipeline.plan.laid_out import MOST_ACTIONS, laid_out, layout_of, require_possible
+from scheduler.pipeline.plan.layouts import line
+from scheduler.pipeline.plan.order_run import Computations, run_computations
+from scheduler.pipeline.plan.order_text import OrderText, read, written
+from scheduler.pipeline.plan.placed import links_of, placed
 from scheduler.pipeline.plan.stage_costs import split_chain
-from scheduler.pipeline.schedules import fits
+from scheduler.pipeline.schedules import fits, strict_window
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.profile import (
@@ -27,6 +32,7 @@ from scheduler.profile import (
     message_bytes_of,
     profiles_of,
     projector_bytes_of,
+    stage_profiles_of,
 )
 
 
@@ -36,11 +42,12 @@ class Evaluation:
 
     `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage, and with a codec
     the exchange of its projectors.
-    `busy_fraction` is the part of an iteration that each stage computes. `fits` tells whether every stage has the
-    memory for its window; a placement that does not fit must not be used. `placement` is complete: its window is
-    the one that was simulated, its schedule the job's; or strict 1F1B, where no window that slack 1F1B could have
-    is faster and fits (`pipeline/choice.py`); or what `auto` came to (`pipeline/plan/auto.py`). Where that splits
-    backwards, `whole` is the best that leaves them whole.
+    `busy_fraction` is the part of an iteration that each stage computes, `held` the most micro-batches that it has in
+    flight, of two parts together. `fits` tells whether every stage has the memory for that; a placement that does not
+    fit must not be used. `placement` is complete: its window, or its order, is the one that was simulated, its schedule
+    the job's; or strict 1F1B, where no window that slack 1F1B could have is faster and fits (`pipeline/choice.py`); or
+    what `auto` came to (`pipeline/plan/auto.py`). Where that splits backwards, `whole` is the best that leaves them
+    whole.
     """
 
     placement: Placement
@@ -49,14 +56,23 @@ class Evaluation:
     busy_fraction: tuple[float, ...]
     fits: bool
     stage_profiles: tuple[StageProfile, ...]
+    held: tuple[int, ...]
     whole: Choice | None = field(default=None, compare=False)
+
+    @property
+    def peak_bytes(self) -> tuple[float, ...]:
+        """What a GPU of each stage holds at most."""
+        return tuple(
+            profile.weight_bytes + held * profile.inflight_bytes
+            for profile, held in zip(self.stage_profiles, self.held, strict=True)
+        )
 
 
 def evaluate(spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts: Sequence[Cut]) -> Evaluation:
     """One iteration of the job on these segments, with these cuts between their regions.
 
-    Raises InvalidValueError if a GPU type is unknown, if there are more stages than layers, or if the cuts are not
-    the crossings of the chain.
+    Raises InvalidValueError if a GPU type is unknown, if there are more stages than layers or a number that the job's
+    schedule cannot have, or if the cuts are not the crossings of the chain.
     """
     return _evaluate(
         Workload.of(spec), tuple(_gpu(cluster, each) for each in segments), tuple(segments), tuple(cuts)
@@ -64,7 +80,7 @@ def evaluate(spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts:
 
 
 def as_planned(spec: JobSpec, cluster: Cluster, placement: Placement) -> Evaluation:
-    """One iteration of the job on a placement in the window that it has, whichever would be the best there.
+    """One iteration of the job on a placement in the window or order that it has, whichever would be the best there.
 
     `evaluate` answers the same for its own placements. Raises InvalidValueError as it does.
     """
@@ -75,53 +91,122 @@ def as_planned(spec: JobSpec, cluster: Cluster, placement: Placement) -> Evaluat
 def split_chain_of(
     spec: JobSpec, cluster: Cluster, segments: Sequence[Segment], cuts: Sequence[Cut]
 ) -> SplitChain:
-    """The chain that `evaluate` times, with its memory and the parts of its backwards. Raises as it does."""
-    work, under = Workload.of(spec), _under([_gpu(cluster, each) for each in segments], segments)
-    chain = _chain(profiles_of(work, under), segments, cuts, message_bytes_of(work))
-    return split_chain(work, under, chain)
+    """The chain that `evaluate` times where every stage is one part of the model, with its memory and the parts of its
+    backwards. Raises as it does."""
+    gpus = tuple(_gpu(cluster, each) for each in segments)
+    return _split(Workload.of(spec), gpus, tuple(segments), tuple(cuts))
+
+
+def in_its_order(spec: JobSpec, cluster: Cluster, placement: Placement) -> Evaluation:
+    """One iteration on a placement that is to be used: in the window that it has, or in a generated order.
+
+    Orders are generated for jobs that ask for one by name, and for those that ask for `auto` where that is faster. It
+    takes milliseconds, so policies choose by windows. Raises InvalidValueError as `evaluate` does.
+    """
+    gpus = tuple(_gpu(cluster, each) for each in placement.segments)
+    return _in_its_order(Workload.of(spec), gpus, placement)
 
 
 @lru_cache(maxsize=16384)
 def _evaluate(
     work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
 ) -> Evaluation:
+    stages = len(_under(gpus, segments))
+    if work.schedule.parts > 1:
+        require_possible(work.schedule, work.model.layers, stages, work.micro_batches)
+        order = laid_out(work.schedule, stages, work.micro_batches)
+        placement = Placement(segments, cuts, work.schedule, order.caps, order=order.text)
+        return _of_order(work, gpus, placement, order.computations)
+    if work.splits_backward:
+        return _evaluate_auto(work, gpus, segments, cuts)
+    if work.schedule is Schedule.ZB_H1:
+        window = strict_window(stages, work.micro_batches)
+        lag = tuple(window[0] - cap for cap in window)
+        return _of_window(work, gpus, Placement(segments, cuts, work.schedule, window, lag))
     profiles, limits = _stages(work, gpus, segments)
     chain = _chain(profiles, segments, cuts, message_bytes_of(work))
-    if work.splits_backward:
-        return _evaluate_auto(work, gpus, segments, cuts, chain)
     choice = choose_window(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
-    return _outcome(work, placement, profiles, limits, choice.timeline)
+    return _outcome(work, placement, profiles, _held(placement), limits, choice.timeline)
 
 
 def _evaluate_auto(
-    work: Workload,
-    gpus: tuple[GpuType, ...],
-    segments: tuple[Segment, ...],
-    cuts: tuple[Cut, ...],
-    chain: Chain,
+    work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
 ) -> Evaluation:
-    under = _under(gpus, segments)
-    split = split_chain(work, under, chain)
+    split = _split(work, gpus, segments, cuts)
     best = fastest_window(split, work.micro_batches)
     placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
+    profiles, held = profiles_of(work, _under(gpus, segments)), _held(placement)
     if not best.lag:
-        return _outcome(work, placement, profiles_of(work, under), split.limits, best.whole.timeline)
+        return _outcome(work, placement, profiles, held, split.limits, best.whole.timeline)
     timeline = lagged_timeline(split, best.window, best.lag, work.micro_batches)
-    found = _outcome(work, placement, profiles_of(work, under), split.limits, timeline)
-    return replace(found, whole=best.whole)
+    return replace(_outcome(work, placement, profiles, held, split.limits, timeline), whole=best.whole)
 
 
 @lru_cache(maxsize=4096)
 def _as_planned(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
+    if placement.order:
+        return _of_order(work, gpus, placement, _computations(placement.schedule, placement.order))
+    return _of_window(work, gpus, placement)
+
+
+@lru_cache(maxsize=512)
+def _in_its_order(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
+    planned = _as_planned(work, gpus, placement)
+    micro_batches = work.micro_batches
+    if not work.splits_backward or placement.order or placement.stages * micro_batches > MOST_ACTIONS:
+        return planned
+    split = _split(work, gpus, placement.segments, placement.cuts)
+    choose = generated if work.schedule is Schedule.GENERATED else fastest
+    found = choose(split, micro_batches)
+    if found is None or found.rule is None:
+        return planned
+    text = written(found.order(split, micro_batches), line(placement.stages))
+    arrays = _computations(found.schedule, text)
+    ordered = replace(
+        placement, schedule=found.schedule, window=arrays.caps(placement.stages), lag=(), order=text
+    )
+    return replace(_of_order(work, gpus, ordered, arrays), whole=found.whole)
+
+
+def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
     profiles, limits = _stages(work, gpus, placement.segments)
-    chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
     if placement.lag:
-        split = split_chain(work, _under(gpus, placement.segments), chain)
+        split = _split(work, gpus, placement.segments, placement.cuts)
         timeline = lagged_timeline(split, placement.window, placement.lag, work.micro_batches)
     else:
+        chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
         timeline = simulate(chain, placement.window, work.micro_batches)
-    return _outcome(work, placement, profiles, limits, timeline)
+    return _outcome(work, placement, profiles, _held(placement), limits, timeline)
+
+
+def _of_order(
+    work: Workload, gpus: tuple[GpuType, ...], placement: Placement, computations: Computations
+) -> Evaluation:
+    under = _under(gpus, placement.segments)
+    regions = [segment.region for segment in placement.segments for _ in range(segment.stages)]
+    layout, links = layout_of(placement.schedule, placement.stages), links_of(placement.cuts)
+    pipeline = placed(work, layout, under, regions, links, split=computations.splits)
+    makespan_s = run_computations(pipeline, computations).makespan_s
+    busy_s = [0.0] * placement.stages
+    for stage in pipeline.stages:
+        busy_s[stage.rank] += work.micro_batches * (stage.cost.forward_s + stage.cost.backward_s)
+    held = computations.most_held(placement.stages)
+    profiles = stage_profiles_of(work, under)
+    limits = [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+    return _outcome(work, placement, profiles, held, limits, Timeline(makespan_s, tuple(busy_s), held))
+
+
+@lru_cache(maxsize=256)
+def _computations(schedule: Schedule, text: OrderText) -> Computations:
+    return Computations.of(read(text, layout_of(schedule, len(text))))
+
+
+def _split(
+    work: Workload, gpus: tuple[GpuType, ...], segments: tuple[Segment, ...], cuts: tuple[Cut, ...]
+) -> SplitChain:
+    under = _under(gpus, segments)
+    return split_chain(work, under, _chain(profiles_of(work, under), segments, cuts, message_bytes_of(work)))
 
 
 def _stages(
@@ -142,6 +227,7 @@ def _outcome(
     work: Workload,
     placement: Placement,
     profiles: tuple[StageProfile, ...],
+    held: tuple[int, ...],
     limits: Sequence[int],
     timeline: Timeline,
 ) -> Evaluation:
@@ -153,8 +239,9 @@ def _outcome(
         timeline_s=timeline.makespan_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
-        fits=fits(_held(placement), limits),
+        fits=fits(held, limits),
         stage_profiles=profiles,
+        held=held,
     )
 
 
@@ -165,7 +252,7 @@ def _projector_s(work: Workload, cuts: Sequence[Cut]) -> float:
     return max((2 * (cut.latency_s + bits / cut.bandwidth_bps) for cut in cuts), default=0.0) if bits else 0.0
 
 
-def _held(placement: Placement) -> Sequence[int]:
+def _held(placement: Placement) -> tuple[int, ...]:
     """How many micro-batches each stage holds at most: until the gradients of their weights are done."""
     return tuple(map(add, placement.window, placement.lag)) if placement.lag else placement.window
 

@@ -28,15 +28,45 @@ class Schedule(StrEnum):
     AUTO = "auto"  # the fastest of all that fit; what it comes to on a placement is one of the others
     ZB_H1 = "zb-h1"
     LAGGED_1F1B = "lagged-1f1b"  # a window whose gradients of weights run some micro-batches behind
+    INTERLEAVED = "interleaved"
+    LOOPED_BFS = "looped-bfs"
+    ZB_V = "zb-v"
+    V_HALF = "v-half"
+    DUALPIPEV = "dualpipev"
+    HANAYO = "hanayo"
     GENERATED = "generated"  # by list scheduling, for the placement at hand
 
     @property
     def looks_for_window(self) -> bool:
-        """Whether a placement gets the fastest window that fits, so that no cut makes every micro-batch wait."""
-        return self is Schedule.SLACK_1F1B or self is Schedule.AUTO
+        """Whether a placement gets what is fastest there and fits, so that no cut makes every micro-batch wait."""
+        return self in (Schedule.SLACK_1F1B, Schedule.AUTO, Schedule.GENERATED)
+
+    @property
+    def parts(self) -> int:
+        """Parts of the model on each rank: two equal ones where the pipeline passes every rank twice."""
+        return (
+            2
+            if self.loops or self in (Schedule.ZB_V, Schedule.V_HALF, Schedule.DUALPIPEV, Schedule.HANAYO)
+            else 1
+        )
+
+    @property
+    def loops(self) -> bool:
+        """Whether the second part of the first rank follows the first part of the last one."""
+        return self in (Schedule.INTERLEAVED, Schedule.LOOPED_BFS)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether workers have to be told an order: no window says it. They must be able to."""
+        return self.parts > 1 or self in (Schedule.ZB_H1, Schedule.GENERATED)
+
+    @property
+    def splits(self) -> bool:
+        """Whether it cuts every backward, or whichever it likes, in two parts."""
+        return self.is_ordered and not self.loops and self is not Schedule.HANAYO
 
 
-ASKED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.SLACK_1F1B, Schedule.AUTO)
+ASKED_SCHEDULES = tuple(each for each in Schedule if each is not Schedule.LAGGED_1F1B)
 
 
 class Elasticity(StrEnum):
@@ -107,8 +137,8 @@ WEIGHTS_ALONE = WeightVersions()
 class Training:
     """How one iteration is cut up. An iteration is `micro_batches` micro-batches of `micro_batch` sequences.
 
-    `splits_backward` tells whether the job's workers can run a backward in two parts: one that asked for `auto` may
-    then be given such an order.
+    `splits_backward` tells whether the job's workers can be told an order, and with it to run a backward in two parts:
+    one that asked for `auto` may then be given such an order.
     """
 
     steps: int

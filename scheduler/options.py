@@ -22,6 +22,7 @@ from scheduler.profile import (
     Workload,
     boundary_bytes,
     boundary_bytes_of,
+    can_have,
     in_flight_limit,
     k_min,
     least_window,
@@ -207,6 +208,8 @@ def _stage_counts(shape: _Shape, gpus: tuple[GpuType, ...], bounds: tuple[int, i
     needs: list[int] = []
     bits = boundary_bytes_of(shape.work) * BITS_PER_BYTE
     for stages in range(max(bounds[0], min(floors)), bounds[1] + 1):
+        if not can_have(shape.work, stages):
+            continue
         paces = [pace_s(shape.spec, gpu, stages) for gpu in gpus]
         if slowest and max(paces) >= slowest[-1] * (1 - _SAME_PACE):
             continue
@@ -330,13 +333,21 @@ def _candidates(
 
 
 def _holds_a_stage(spec: JobSpec, gpu: GpuType) -> bool:
-    """Whether at least one stage of the finest cut fits there: the last, with least in flight, if any does."""
+    """Whether a stage of the finest cut fits there: on a line the last, with least in flight, if any does."""
     if spec.profile is not None and not (
         gpu.name in spec.profile.forward_s and gpu.name in spec.profile.backward_s
     ):
         return False
-    stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
-    return any(fitting_stages(spec, gpu, stages))
+    stages = most_stages(spec)
+    return stages is not None and any(fitting_stages(spec, gpu, stages))
+
+
+def most_stages(spec: JobSpec) -> int | None:
+    """The most stages within the job's bounds that its schedule can have; None where it can have none."""
+    work, parallelism = Workload.of(spec), spec.parallelism
+    most = min(parallelism.stages_max or spec.model.layers, spec.model.layers)
+    possible = range(most, (parallelism.stages_min or 1) - 1, -1)
+    return next((stages for stages in possible if can_have(work, stages)), None)
 
 
 def _make_room(memo: dict[object, _T]) -> None:

@@ -74,8 +74,10 @@ class Placement:
     """A proposal: the chain in pipeline order. `cuts[i]` is the crossing after the i-th region of the chain.
 
     Neighbouring segments of one region (in pools of different types) have no cut between them. `window` is
-    the in-flight cap of each stage (`schedule`'s, chosen by what fits in memory). Where backwards are split `lag` has
-    for each stage how many micro-batches the gradient of its weights runs behind that of its input.
+    the in-flight cap of each stage (`schedule`'s, chosen by what fits in memory); where the schedule has two parts of
+    the model on each, of each part, in their order. Where backwards are split `lag` has for each stage how many
+    micro-batches the gradient of its weights runs behind that of its input. What no window and lag tell has an `order`
+    of each stage (`pipeline/plan/order_text.py`).
     """
 
     segments: tuple[Segment, ...]
@@ -83,6 +85,7 @@ class Placement:
     schedule: Schedule
     window: tuple[int, ...]
     lag: tuple[int, ...] = ()
+    order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         crossings = [(a.region, b.region) for a, b in pairwise(self.segments) if a.region != b.region]
@@ -90,15 +93,21 @@ class Placement:
             raise InvalidValueError("placement.segments", (), "at least one segment")
         if crossings != [(cut.src, cut.dst) for cut in self.cuts]:
             raise InvalidValueError("placement.cuts", self.cuts, f"one cut for each crossing of {crossings}")
-        if len(self.window) != self.stages:
+        if len(self.window) != self.stages * self.schedule.parts:
             raise InvalidValueError(
-                "placement.window", self.window, f"one cap for each of {self.stages} stages"
+                "placement.window",
+                self.window,
+                f"one cap for each of {self.stages * self.schedule.parts} stages",
             )
         if self.lag and (len(self.lag) != self.stages or min(self.lag) < 0):
             raise InvalidValueError(
                 "placement.lag",
                 self.lag,
                 f"nothing, or a number of 0 or more for each of {self.stages} stages",
+            )
+        if (self.order or self.schedule.parts > 1) and (len(self.order) != self.stages or self.lag):
+            raise InvalidValueError(
+                "placement.order", len(self.order), f"what each of {self.stages} stages does, and no lag"
             )
 
     @property

@@ -38,6 +38,7 @@ from scheduler.parameters import (
     layer_parameters,
     parameter_count,
 )
+from scheduler.pipeline.plan import laid_out
 from scheduler.pipeline.plan.ir import LowRank
 
 __all__ = [
@@ -78,7 +79,8 @@ class StageProfile:
     recompute also the one layer that is being recomputed), `inflight_bytes` for each micro-batch in flight.
     `sync_s` is what comes after the last backward of an iteration: the part of the gradients' all-reduce that is
     not hidden, and the optimizer step. `layers` counts whole transformer layers. `most_in_flight` is how many
-    micro-batches the rule of its updates allows, whatever the memory.
+    micro-batches the rule of its updates allows, whatever the memory. Where two parts of the model stand on it, it is
+    both together, and `inflight_bytes` is for each micro-batch in flight on one of them.
     """
 
     forward_s: float
@@ -147,7 +149,7 @@ class Workload:
             parallelism.tensor,
             parallelism.data,
             None if spec.profile is None else _Measured.of(spec.profile),
-            training.splits_backward and training.schedule is Schedule.AUTO,
+            training.splits_backward and training.schedule in (Schedule.AUTO, Schedule.GENERATED),
             parallelism.codec,
             training.versions,
         )
@@ -175,10 +177,10 @@ def layers_before(model: ModelShape, stages: int, stage: int) -> int:
 def stage_profiles(spec: JobSpec, gpus: Sequence[GpuType]) -> tuple[StageProfile, ...]:
     """The stages of a job in pipeline order; `gpus[i]` is the GPU type under stage i, and there are K of them.
 
-    Raises InvalidValueError if there are more stages than layers, or if the job brings a measured profile and
-    a GPU type is not in it.
+    Raises InvalidValueError if there are more stages, or parts of them, than layers, or if the job brings a measured
+    profile and a GPU type is not in it.
     """
-    return profiles_of(Workload.of(spec), tuple(gpus))
+    return stage_profiles_of(Workload.of(spec), tuple(gpus))
 
 
 def boundary_bytes(spec: JobSpec) -> float:
@@ -186,7 +188,8 @@ def boundary_bytes(spec: JobSpec) -> float:
 
     data × micro_batch × seq × hidden × bytes per element, or as measured. With a codec, that × rank / hidden and the
     ids of the tokens, in both directions alike though they only go forward; and of the projector, which goes forward
-    once an iteration as its gradient does back, the part of one micro-batch.
+    once an iteration as its gradient does back, the part of one micro-batch. A pipeline that passes every rank twice
+    crosses a boundary more than once.
     """
     return boundary_bytes_of(Workload.of(spec))
 
@@ -206,8 +209,8 @@ def k_min(spec: JobSpec, gpu: GpuType) -> int | None:
     """The least number of stages that fits in the memory of that GPU type; None if none does.
 
     What has to fit is the least window of the job's schedule: K − s micro-batches in flight at stage s of strict
-    1F1B (to which the slack schedule falls back), all of them for GPipe. None as well if the job brings a
-    measured profile that lacks this GPU type.
+    1F1B (to which the slack schedule falls back), all of them for GPipe, what the order holds where it is no window.
+    None as well if the job brings a measured profile that lacks this GPU type.
     """
     return _k_min(Workload.of(spec), gpu)
 
@@ -262,11 +265,12 @@ def activation_bytes(
 
 def boundary_bytes_of(work: Workload) -> float:
     """`boundary_bytes` of a workload."""
-    return message_bytes_of(work) + projector_bytes_of(work) / work.micro_batches
+    messages = laid_out.messages_a_cut(work.schedule)
+    return messages * message_bytes_of(work) + projector_bytes_of(work) / work.micro_batches
 
 
 def message_bytes_of(work: Workload) -> float:
-    """What one micro-batch sends over a boundary between regions, all data replicas together."""
+    """What one message of a micro-batch sends between regions, all data replicas together."""
     model, measured = work.model, work.measured
     uncoded = (
         work.data * work.micro_batch * model.seq_len * model.hidden * work.bytes_per_element
@@ -287,9 +291,37 @@ def projector_bytes_of(work: Workload) -> float:
     return work.data * work.model.hidden * work.codec.rank * PROJECTOR_ELEMENT_BYTES
 
 
+def stage_profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile, ...]:
+    """`stage_profiles` of a workload."""
+    return profiles_of(work, gpus) if work.schedule.parts == 1 else _profiles_of_both(work, gpus)
+
+
+@lru_cache(maxsize=4096)
+def _profiles_of_both(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile, ...]:
+    """Each stage with both of its parts."""
+    (chain,) = laid_out.layout_of(work.schedule, len(gpus)).chains
+    parts = profiles_of(work, tuple(gpus[rank] for rank in chain))
+    return tuple(
+        _together([part for part, on in zip(parts, chain, strict=True) if on == rank])
+        for rank in range(len(gpus))
+    )
+
+
+def _together(parts: Sequence[StageProfile]) -> StageProfile:
+    return StageProfile(
+        forward_s=sum(part.forward_s for part in parts),
+        backward_s=sum(part.backward_s for part in parts),
+        weight_bytes=sum(part.weight_bytes for part in parts),
+        inflight_bytes=max(part.inflight_bytes for part in parts),
+        sync_s=sum(part.sync_s for part in parts),
+        layers=sum(part.layers for part in parts),
+    )
+
+
 @lru_cache(maxsize=4096)
 def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile, ...]:
-    """`stage_profiles` of a workload."""
+    """The parts that the model is cut into, in their order: `gpus[i]` is under part i. With one part on each stage they
+    are the stages."""
     split = split_layers(work.model, len(gpus))
     flops, parameters, layer_bytes = _shares(work, split), _stage_parameters(work, split), _layer_bytes(work)
     working, codec_bytes = _recomputed_bytes(work), _codec_end_bytes(work)
@@ -323,18 +355,33 @@ def _k_min(work: Workload, gpu: GpuType) -> int | None:
     usable = USABLE_MEMORY * gpu.memory_bytes * work.tensor
     weights = sum(_stage_parameters(work, (work.model.layers,))) * BYTES_PER_PARAMETER
     # No K below this holds the weights: the search need not begin at 1.
+    profiles_of_stages = (profiles_of if work.schedule.parts == 1 else _profiles_of_both).__wrapped__
     for stages in range(max(1, math.ceil(weights / usable)), work.model.layers + 1):
-        profiles = profiles_of.__wrapped__(work, (gpu,) * stages)
+        if not can_have(work, stages):
+            continue
+        profiles = profiles_of_stages(work, (gpu,) * stages)
         needs = least_window(work, stages)
         if all(in_flight_limit(each, gpu) >= need for each, need in zip(profiles, needs, strict=True)):
             return stages
     return None
 
 
+def can_have(work: Workload, stages: int) -> bool:
+    """Whether its schedule can have so many stages."""
+    return laid_out.is_possible(work.schedule, work.model.layers, stages, work.micro_batches)
+
+
 def least_window(work: Workload, stages: int) -> tuple[int, ...]:
-    """The in-flight caps that must fit in memory for the job to run at all, stage by stage."""
+    """The in-flight caps that must fit in memory for the job to run at all, stage by stage.
+
+    Of two parts together. Raises InvalidValueError for a number of stages that the schedule cannot have.
+    """
     if work.schedule is Schedule.GPIPE:
         return (work.micro_batches,) * stages
+    if work.schedule is Schedule.ZB_H1:
+        return (min(stages, work.micro_batches),) * stages
+    if work.schedule.parts > 1:
+        return laid_out.laid_out(work.schedule, stages, work.micro_batches).held
     return tuple(min(stages - stage, work.micro_batches) for stage in range(stages))
 
 

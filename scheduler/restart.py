@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from scheduler.cluster import Cluster
 from scheduler.job import JobSpec
 from scheduler.network import Residual
 from scheduler.parameters import parameter_count
+from scheduler.pipeline.plan.laid_out import layout_of
 from scheduler.placement import Placement, Transfer
 from scheduler.profile import BYTES_PER_PARAMETER, layers_before, split_layers
 from scheduler.snapshot import RunningJob, StateSpan
@@ -73,6 +75,21 @@ def restart_s(
 
 def state_of(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
     """Where the state of a job lies that stopped on a placement, in layer order."""
+    return _folded_state(spec, placement) if placement.schedule.parts > 1 else _state_in_line(spec, placement)
+
+
+def _folded_state(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
+    """Of a pipeline that passes every stage twice, in equal parts."""
+    regions = [segment.region for segment in placement.segments for _ in range(segment.stages)]
+    (chain,) = layout_of(placement.schedule, placement.stages).chains
+    layers = spec.model.layers // len(chain)
+    return tuple(
+        StateSpan(region, layers * len(list(parts)))
+        for region, parts in groupby(regions[rank] for rank in chain)
+    )
+
+
+def _state_in_line(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
     spans: list[StateSpan] = []
     stage = before = 0
     for segment in placement.segments:

@@ -9,7 +9,7 @@ from typing import Any
 from scheduler import cost
 from scheduler.cluster import Ownership
 from scheduler.errors import InvalidValueError
-from scheduler.evaluate import Evaluation, evaluate
+from scheduler.evaluate import Evaluation, as_planned
 from scheduler.job import JobSpec
 from scheduler.plan import Decision, Hold, Reject, Start
 from scheduler.policies import decide
@@ -111,7 +111,7 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
 
 def estimate(snapshot: Snapshot, spec: JobSpec, start: Start) -> Estimate:
     """Time, energy and money of all declared steps on a placement, by the formulas of `scheduler.cost`."""
-    evaluation = evaluate(spec, snapshot.cluster, start.placement.segments, start.placement.cuts)
+    evaluation = as_planned(spec, snapshot.cluster, start.placement)
     duration_s = spec.training.steps * evaluation.iteration_s
     meter = _Meter()
     _meter_segments(snapshot, evaluation, duration_s, meter)

@@ -22,11 +22,14 @@ from agents.protocol import (
     WorkerOrder,
     WorkerPlan,
     WorkerRateSchedule,
+    plan_text,
 )
+from scheduler.job import Schedule
 from scheduler.packing import Slot, StageSlots
 from scheduler.pipeline.plan.communication import with_messages
 from scheduler.pipeline.plan.ir import Order, StageCost, Worker
-from scheduler.pipeline.plan.layouts import line
+from scheduler.pipeline.plan.laid_out import layout_of
+from scheduler.pipeline.plan.order_text import read
 from scheduler.pipeline.plan.passes import place
 from scheduler.pipeline.plan.split_orders import lagged
 from scheduler.placement import Placement
@@ -72,10 +75,7 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
     shared = _shared_environment(gang, len(ranked))
     builtin = document.is_builtin
     plans = {
-        # Fields at their defaults stay away: a worker of an older version does not know all of them.
-        stage.stage: {"BACE_PLAN": worker_plan(gang, stage.stage).model_dump_json(exclude_defaults=True)}
-        if builtin
-        else {}
+        stage.stage: {"BACE_PLAN": plan_text(worker_plan(gang, stage.stage))} if builtin else {}
         for stage in gang.slots
     }
     return tuple(
@@ -105,7 +105,10 @@ def stage_processes(gang: Gang) -> tuple[StageProcess, ...]:
 
 
 def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
-    """The plan of a gang as the built-in worker of a stage executes it."""
+    """The plan of a gang as the built-in worker of a stage executes it.
+
+    Where two parts of the model stand on every stage of the placement, the worker calls each part a stage.
+    """
     document, model = gang.document, gang.document.model.shape()
     training, placement = document.training, gang.placement
     updates, rates = document.run.updates, document.run.rate_schedule or RateScheduleSection()
@@ -126,10 +129,10 @@ def worker_plan(gang: Gang, stage: int) -> WorkerPlan:
         # The wire has the types that the worker can train in; the job was refused before if it names another.
         dtype="fp32" if training.dtype == "fp32" else "bf16",
         recompute=training.recompute.value,
-        layers_per_stage=list(split_layers(model, placement.stages)),
+        layers_per_stage=list(split_layers(model, placement.stages * placement.schedule.parts)),
         # A micro-batch is in flight until the gradients of its weights are done.
         window=list(map(add, placement.window, placement.lag)) if placement.lag else list(placement.window),
-        order=_order(placement, stage, training.micro_batches) if placement.lag else None,
+        order=_order(placement, stage, training.micro_batches),
         binding="hint" if document.run.ready_first else "strict",
         weight_rule=_RULES[updates.rule] if updates else "flush",
         update_every=updates.every if updates else 1,
@@ -160,18 +163,32 @@ def _codec(document: JobDocument, placement: Placement) -> WorkerCodec | None:
     )
 
 
-def _order(placement: Placement, stage: int, micro_batches: int) -> WorkerOrder:
-    """What a stage does with split backwards: the forwards and gradients of a window, those of weights behind them."""
-    actions = _lagged(placement.window, placement.lag, micro_batches)[stage]
-    return WorkerOrder(stage_ranks=list(range(placement.stages)), actions=[str(each) for each in actions])
+def _order(placement: Placement, stage: int, micro_batches: int) -> WorkerOrder | None:
+    """What a stage does where its window does not say it: what was stored with the placement, or the forwards and
+    gradients of a window with those of weights behind them."""
+    if not placement.lag and not placement.order:
+        return None
+    ranks, actions = _actions(
+        placement.schedule, placement.window, placement.lag, placement.order, micro_batches
+    )
+    return WorkerOrder(stage_ranks=list(ranks), actions=[str(each) for each in actions[stage]])
 
 
 @lru_cache(maxsize=64)
-def _lagged(window: tuple[int, ...], lag: tuple[int, ...], micro_batches: int) -> Order:
-    """The order of every stage, with its messages: a stage is a rank, wherever it stands."""
-    stages = len(window)
-    pipeline = place(line(stages), [StageCost(0.0, 0.0, 0.0)] * stages, [Worker("anywhere")] * stages)
-    return with_messages(pipeline, lagged(window, lag, micro_batches))
+def _actions(
+    schedule: Schedule,
+    window: tuple[int, ...],
+    lag: tuple[int, ...],
+    text: tuple[str, ...],
+    micro_batches: int,
+) -> tuple[tuple[int, ...], Order]:
+    """The rank of every stage as workers count them, and what every rank does, with its messages."""
+    layout = layout_of(schedule, len(text or lag))
+    order = read(text, layout) if text else lagged(window, lag, micro_batches)
+    free = [StageCost(0.0, 0.0, 0.0)] * layout.stages
+    pipeline = place(layout, free, [Worker("anywhere")] * layout.ranks)
+    (ranks,) = layout.chains
+    return ranks, with_messages(pipeline, order)
 
 
 def regions_of_stages(placement: Placement) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ def to_document(placement: Placement) -> dict[str, Any]:
         "schedule": placement.schedule.value,
         "window": list(placement.window),
         "lag": list(placement.lag),
+        "order": list(placement.order),
     }
 
 
@@ -39,6 +40,7 @@ def from_document(document: dict[str, Any]) -> Placement:
         schedule=Schedule(document["schedule"]),
         window=tuple(document["window"]),
         lag=tuple(document.get("lag", ())),  # placements of before backwards could be split have none
+        order=tuple(document.get("order", ())),  # nor those of before there were orders
     )
 
 

@@ -25,6 +25,7 @@ _PLACE = frozenset(
         Rule.CHAIN,
         Rule.REGION_ALLOWED,
         Rule.MEMORY,
+        Rule.ORDER,
     }
 )
 """The rules that tell whether a placement can stand; what was decided with it (transfers, stages) stays decided."""

@@ -103,7 +103,7 @@ def job(
         "tests",
         submit_s,
         model,
-        Training(steps, 1, micro_batches, schedule=schedule),
+        Training(steps, 1, micro_batches, schedule=schedule, splits_backward=True),
         Parallelism(stages[0], stages[1], named, tensor=tensor),
         placement or PlacementRule(),
         priority,

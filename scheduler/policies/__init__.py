@@ -17,6 +17,7 @@ from scheduler.policies import ablations, atlas, bace, bace_elastic, baselines, 
 from scheduler.policies.easy import EasyPolicy
 from scheduler.policies.elastic import ElasticPolicy
 from scheduler.policies.horizon.policy import HorizonPolicy
+from scheduler.policies.orders import in_order
 from scheduler.policies.queueing import QueuePolicy
 from scheduler.policies.quotas import decide_within
 from scheduler.policies.variants import VARIANTS
@@ -225,8 +226,11 @@ def policy_of(config: PolicyConfig) -> Policy:
 
 
 def decide(snapshot: Snapshot, config: PolicyConfig) -> Plan:
-    """One decision for every waiting job, in the order in which the policy looked at them; within quotas."""
-    return decide_within(snapshot, lambda world: asked(world, config))
+    """One decision for every waiting job, in the order in which the policy looked at them; within quotas.
+
+    Policies choose by windows; what begins is given its order where one is faster (`orders.in_order`).
+    """
+    return in_order(snapshot, decide_within(snapshot, lambda world: asked(world, config)))
 
 
 def asked(snapshot: Snapshot, config: PolicyConfig) -> Plan:

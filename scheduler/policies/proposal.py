@@ -39,19 +39,21 @@ def cuts_sentence(evaluation: Evaluation) -> str | None:
 
 
 def schedule_sentence(evaluation: Evaluation) -> str | None:
-    """What splitting its backwards brings, and what it holds then; None where they are whole."""
+    """What splitting its backwards or an order brings, and what it holds then; None where a window says it all."""
     whole, placement = evaluation.whole, evaluation.placement
+    in_memory = f"in {format_bytes(max(evaluation.peak_bytes))} of a GPU at most"
+    if placement.schedule.parts > 1:
+        return f"{placement.schedule.value}: two parts of the model on every stage, {in_memory}"
     if whole is None:
         return None
-    most_bytes = max(
-        profile.weight_bytes + (cap + lag) * profile.inflight_bytes
-        for profile, cap, lag in zip(evaluation.stage_profiles, placement.window, placement.lag, strict=True)
-    )
     faster = whole.timeline.makespan_s / evaluation.timeline_s - 1
-    return (
-        f"{placement.schedule.value}: {100 * faster:.1f} % faster than {whole.schedule.value} here, "
-        f"in {format_bytes(most_bytes)} of a GPU at most"
-    )
+    return f"{placement.schedule.value}: {percent(faster)} {whole.schedule.value} here, {in_memory}"
+
+
+def percent(faster: float) -> str:
+    """How much faster or slower than what follows."""
+    told = f"{abs(100 * faster):.1f}"
+    return "as fast as" if told == "0.0" else f"{told} % {'faster' if faster > 0 else 'slower'} than"
 
 
 def prices_sentence(world: World, regions: Iterable[str]) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from scheduler.allocator import Offer
 from scheduler.cluster import LinkKey
+from scheduler.job import JobSpec
 from scheduler.network import Residual, Topology
-from scheduler.options import Candidate, Demand, StageCounts
+from scheduler.options import Candidate, Demand, StageCounts, most_stages
 from scheduler.pathfinder import find_path
 from scheduler.policies.proposal import plural
 from scheduler.policies.world import World
@@ -234,7 +235,9 @@ def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reas
 def too_much_memory(demand: Demand, topology: Topology) -> Reason:
     """No number of stages within the job's bounds fits in the memory of any GPU type."""
     spec = demand.spec
-    stages = min(spec.parallelism.stages_max or spec.model.layers, spec.model.layers)
+    stages = most_stages(spec)
+    if stages is None:
+        return _no_such_stages(spec)
     allowed, rule = spec.training.versions.most_in_flight, ""
     if allowed is not None and allowed < min(stages, spec.training.micro_batches):
         stages, rule = allowed, f", the most with its `updates` ({allowed} micro-batches in flight),"
@@ -266,6 +269,19 @@ def too_much_memory(demand: Demand, topology: Topology) -> Reason:
         "More stages, a larger tensor size, a smaller micro-batch or recompute: full would lower it",
         needed=needed,
         available=usable,
+    )
+
+
+def _no_such_stages(spec: JobSpec) -> Reason:
+    """Its schedule has no order for any number of stages within the job's bounds."""
+    bounds = spec.parallelism
+    least, most = bounds.stages_min or 1, min(bounds.stages_max or spec.model.layers, spec.model.layers)
+    within = plural(most, "stage") if least == most else f"{least} to {most} stages"
+    schedule = spec.training.schedule
+    return Reason(
+        ReasonCode.NEVER_FITS,
+        f"{schedule.value} has no order for {within}, {plural(spec.model.layers, 'layer')} and "
+        f"{spec.training.micro_batches} micro-batches (docs/pipelines.md#orders); other numbers or schedule: auto do",
     )
 
 

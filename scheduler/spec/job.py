@@ -22,9 +22,11 @@ from scheduler.job import (
     Schedule,
     Training,
 )
+from scheduler.pipeline.plan.laid_out import LOOPED_REGIONS
 from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
 from scheduler.spec.issues import FieldIssue, SpecError, with_line
 from scheduler.spec.model import ModelSection, completed_model, model_issues
+from scheduler.spec.ordered import MOST_ORDERED_MICRO_BATCHES, ordered_issues
 from scheduler.spec.sections import (
     BYTES_PER_ELEMENT,
     CheckpointSection,
@@ -44,8 +46,6 @@ from scheduler.units import format_time
 
 DEFAULT_PROJECT = "default"
 DEFAULT_LEARNING_RATE = 3e-4
-MOST_ORDERED_MICRO_BATCHES = 1024
-"""An order that is no window is told action by action in one environment variable, which holds 128 KiB."""
 _MAX_GRACE_S = 3600.0
 _BUILTIN_OPTIONS = (
     "corpus",
@@ -139,7 +139,7 @@ class JobDocument(Section):
             placement=PlacementRule(
                 regions=tuple(self.placement.regions),
                 exclude=tuple(self.placement.exclude),
-                max_regions=self.placement.max_regions,
+                max_regions=self._max_regions(),
                 home=self.placement.home,
             ),
             priority=self.priority,
@@ -150,6 +150,12 @@ class JobDocument(Section):
             data=tuple(DataSet(each.size, tuple(sorted(set(each.regions)))) for each in self.data),
             profile=None if self.profile is None else self.profile.measured(),
         )
+
+    def _max_regions(self) -> int | None:
+        most = self.placement.max_regions
+        if not self.training.schedule.loops:
+            return most
+        return LOOPED_REGIONS if most is None else min(most, LOOPED_REGIONS)
 
     def completed(self) -> dict[str, Any]:
         """The job with every default filled, as plain JSON values; parses back to an equal job.
@@ -220,6 +226,7 @@ def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
         expected = "a region that placement.regions allows and placement.exclude does not name"
         issues.append(FieldIssue("/placement/home", home, expected))
     issues += _codec_issues(job)
+    issues += ordered_issues(job)
     if job.is_builtin:
         issues += _learning_issues(job)
     gpus = job.parallelism.tensor * job.parallelism.data

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.spec.issues import SpecError
 
 PATIENCE_S = 120.0
-RUNS = {"asked": "yes", "auto": "by auto", "not": "no"}
+RUNS = {"asked": "yes", "not": "no"}
 Document = dict[str, Any]
 
 

@@ -241,13 +241,13 @@ def _keeps_up(residual: Residual, chain: tuple[str, ...], need: int) -> bool:
 @settings(max_examples=40, deadline=None)
 @given(snapshots())
 def test_every_cut_of_bace_keeps_up_with_its_slowest_stage(snap):
-    from scheduler.evaluate import evaluate
+    from scheduler.evaluate import as_planned
     from scheduler.profile import boundary_bytes
 
     specs = {each.spec.job_id: each.spec for each in snap.waiting}
     for start in decide(snap, PolicyConfig()).starts:
         spec, placement = specs[start.job_id], start.placement
-        evaluation = evaluate(spec, snap.cluster, placement.segments, placement.cuts)
+        evaluation = as_planned(spec, snap.cluster, placement)
         assert evaluation.fits
         assert evaluation.iteration_s == start.predicted_iteration_s
         slowest_s = max(stage.pace_s for stage in evaluation.stage_profiles)

@@ -157,14 +157,27 @@ def fastest(split: SplitChain, micro_batches: int) -> Fastest:
     return Fastest(Schedule.GENERATED, made[0].eager, (), *made, best.whole)
 
 
+def generated(split: SplitChain, micro_batches: int) -> Fastest | None:
+    """The fastest of what list scheduling makes, whatever else there is; none where the memory holds that up."""
+    made = best_rule(split, micro_batches)
+    if made is None:
+        return None
+    whole = choose_window(Schedule.SLACK_1F1B, split.chain, micro_batches, split.limits)
+    return Fastest(Schedule.GENERATED, made[0].eager, (), *made, whole)
+
+
 @lru_cache(maxsize=64)
 def best_rule(split: SplitChain, micro_batches: int) -> tuple[Rule, float] | None:
     """The rule of list scheduling that leads to the shortest iteration, and its length, seconds, as far as
-    `MOST_RULE_WORK` goes; none where the memory holds up all of them."""
+    `MOST_RULE_WORK` goes; none where the memory holds up all of them. Where nothing of a backward can be split off, it
+    stays whole."""
+    splits = any(split.weight_gradient_s)
     lists = {each: ListScheduler(split.pipeline(split=each), micro_batches) for each in (False, True)}
     work = 0
     best: tuple[Rule, float] | None = None
     for rule in rules(split.pipeline(split=False), micro_batches):
+        if rule.split and not splits:
+            continue
         work += split.chain.stages**2 * micro_batches * (3 if rule.split else 2)
         if work > MOST_RULE_WORK:
             break

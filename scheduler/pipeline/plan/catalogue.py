@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from scheduler.errors import InvalidValueError
 from scheduler.job import Schedule
 from scheduler.pipeline.choice import choose_window
 from scheduler.pipeline.plan import layouts, orders, split_orders
-from scheduler.pipeline.plan.auto import Fastest, best_rule, fastest, fastest_window
-from scheduler.pipeline.plan.generate import follow, hanayo
+from scheduler.pipeline.plan.auto import Fastest, fastest, fastest_window, generated
 from scheduler.pipeline.plan.ir import Op, Order, Pipeline
-from scheduler.pipeline.plan.layouts import Layout, line
+from scheduler.pipeline.plan.laid_out import MOST_ACTIONS, laid_out, layout_of
+from scheduler.pipeline.plan.layouts import line
 from scheduler.pipeline.plan.setting import Setting
 
-MOST_ACTIONS = 8192
-"""Ranks × micro-batches up to which orders that are no windows are worked out, action by action."""
-CHUNKS = 2
-"""Stages a rank, where it has several."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaidOut:
-    """A published order on its layout."""
-
-    layout: Callable[[int], Layout]
-    order: Callable[[int, int], Order]
-    note: str | None = None
-
-
-LAID_OUT = {
-    "interleaved": LaidOut(
-        lambda ranks: layouts.loop(ranks, CHUNKS), lambda ranks, m: orders.interleaved(ranks, CHUNKS, m)
-    ),
-    "looped-bfs": LaidOut(
-        lambda ranks: layouts.loop(ranks, CHUNKS),
-        lambda ranks, m: orders.looped_breadth_first(ranks, CHUNKS, m),
-    ),
-    "zb-v": LaidOut(layouts.vee, split_orders.zb_v),
-    "v-half": LaidOut(layouts.vee, split_orders.v_half),
-    "dualpipev": LaidOut(
-        layouts.vee, split_orders.dual_pipe_v, "its pairs of a forward and a backward follow each other here"
-    ),
-    "hanayo": LaidOut(
-        layouts.vee, lambda ranks, m: hanayo(ranks, 1, m), "one wave; the order is list scheduling's"
-    ),
-    "chimera": LaidOut(
-        layouts.both_ways,
-        orders.chimera,
-        "for evaluation only: two replicas of the weights, whose sum at the end is not timed",
-    ),
-}
-WINDOWS = {"gpipe": Schedule.GPIPE, "1f1b": Schedule.ONE_F_ONE_B, "slack-1f1b": Schedule.SLACK_1F1B}
-SPLIT = frozenset(("zb-h1", "zb-v", "v-half", "dualpipev", "generated"))
-SCHEDULES = (*WINDOWS, "zb-h1", *LAID_OUT, "generated", "auto")
+CHIMERA = "chimera"
+"""The one that no job can ask for: its replicas of the weights are not kept alike."""
+WINDOWS = (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.SLACK_1F1B)
+TWO_A_RANK = tuple(each for each in Schedule if each.parts > 1)
+SCHEDULES = tuple(
+    map(str, (*WINDOWS, Schedule.ZB_H1, *TWO_A_RANK, CHIMERA, Schedule.GENERATED, Schedule.AUTO))
+)
+NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        str(Schedule.DUALPIPEV): "its pairs of a forward and a backward follow each other here",
+        str(Schedule.HANAYO): "one wave; the order is list scheduling's",
+        CHIMERA: "for evaluation only: two replicas of the weights, whose sum at the end is not timed",
+    }
+)
 
 
 def order_of(setting: Setting, schedule: str) -> tuple[Pipeline, Order]:
@@ -66,18 +41,20 @@ def order_of(setting: Setting, schedule: str) -> tuple[Pipeline, Order]:
         raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")
     m = setting.micro_batches
     _require_small(setting)
-    if schedule in SPLIT:
+    if schedule == CHIMERA:
+        return setting.pipeline(layouts.both_ways(setting.ranks)), orders.chimera(setting.ranks, m)
+    asked = Schedule(schedule)
+    if asked.splits:
         require_split(setting)
-    if schedule in LAID_OUT:
-        laid_out = LAID_OUT[schedule]
-        pipeline = setting.pipeline(laid_out.layout(setting.ranks), split=schedule in SPLIT)
-        return pipeline, laid_out.order(setting.ranks, m)
-    if schedule in WINDOWS:
-        choice = choose_window(WINDOWS[schedule], setting.split.chain, m, setting.split.limits)
+    if asked.parts > 1:
+        pipeline = setting.pipeline(layout_of(asked, setting.ranks), split=asked.splits)
+        return pipeline, laid_out(asked, setting.ranks, m).order
+    if asked in WINDOWS:
+        choice = choose_window(asked, setting.split.chain, m, setting.split.limits)
         order = orders.windowed(choice.window, m)
-    elif schedule == "zb-h1":
+    elif asked is Schedule.ZB_H1:
         order = split_orders.zb_h1(setting.ranks, m)
-    elif schedule == "auto":
+    elif asked is Schedule.AUTO:
         order = fastest_of(setting).order(setting.split, m)
     else:
         order = _generated(setting)
@@ -90,11 +67,12 @@ def fastest_of(setting: Setting) -> Fastest:
     return choose(setting.split, setting.micro_batches)
 
 
-def fastest_today(setting: Setting) -> Fastest:
-    """What `auto` comes to on a placement of this job: its workers are told a window and, if they can, a lag."""
-    whole = setting.split
-    if not setting.spec.training.splits_backward:
-        whole = replace(whole, weight_gradient_s=(0.0,) * setting.ranks)
+def fastest_given(setting: Setting) -> Fastest:
+    """What `auto` comes to on a placement of this job: whole backwards in a window, where its workers can be told no
+    order."""
+    if setting.spec.training.splits_backward:
+        return fastest_of(setting)
+    whole = replace(setting.split, weight_gradient_s=(0.0,) * setting.ranks)
     return fastest_window(whole, setting.micro_batches)
 
 
@@ -105,11 +83,10 @@ def on_a_line(setting: Setting, order: Order) -> tuple[Pipeline, Order]:
 
 
 def _generated(setting: Setting) -> Order:
-    made = best_rule(setting.split, setting.micro_batches)
-    followed = made and follow(setting.split.pipeline(split=made[0].split), setting.micro_batches, made[0])
-    if not followed:
+    made = generated(setting.split, setting.micro_batches)
+    if made is None:
         raise InvalidValueError("memory", "too little", "room for a micro-batch on every stage")
-    return followed.order
+    return made.order(setting.split, setting.micro_batches)
 
 
 def _is_small(setting: Setting) -> bool:

@@ -21,6 +21,45 @@ OPS = (Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADIENT)
 """By the numbers that the arrays have for them."""
 _NUMBER = {op: number for number, op in enumerate(OPS)}
 _F, _W = 0, 3
+_IN_FLIGHT = np.array([1, -1, 0, -1])
+"""What each op adds to the micro-batches in flight."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computations:
+    """An order in arrays: of every computation its stage, its op (a number of OPS), its micro-batch and its rank, rank
+    by rank."""
+
+    stage: Counts
+    op: Counts
+    micro_batch: Counts
+    rank: Counts
+
+    @classmethod
+    def of(cls, order: Order) -> Computations:
+        """Those of an order without messages."""
+        flat = np.array(
+            [(stage, _NUMBER[op], micro_batch) for actions in order for stage, op, micro_batch in actions],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        of_rank = np.repeat(np.arange(len(order)), [len(actions) for actions in order])
+        return cls(flat[:, 0], flat[:, 1], flat[:, 2], of_rank)
+
+    @property
+    def splits(self) -> bool:
+        """Whether any backward is in two parts."""
+        return bool((self.op == _W).any())
+
+    def most_held(self, ranks: int) -> tuple[int, ...]:
+        """For each rank the most micro-batches that its stages have in flight together, from the start of F to the end
+        of B or W; one that several stages hold counts for each."""
+        change = _IN_FLIGHT[self.op]
+        return tuple(int(np.cumsum(change[self.rank == rank]).max(initial=0)) for rank in range(ranks))
+
+    def caps(self, stages: int) -> tuple[int, ...]:
+        """For each stage the most that it has in flight itself."""
+        change = _IN_FLIGHT[self.op]
+        return tuple(int(np.cumsum(change[self.stage == stage]).max(initial=0)) for stage in range(stages))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +83,19 @@ class OrderRun:
 
 def run_order(pipeline: Pipeline, order: Order) -> OrderRun:
     """The timeline with non-blocking sends. Raises InvalidValueError where ranks would wait for each other."""
+    return run_computations(pipeline, Computations.of(order))
+
+
+def run_computations(pipeline: Pipeline, computations: Computations) -> OrderRun:
+    """`run_order` of an order that stands in arrays already."""
     rank = np.array([stage.rank for stage in pipeline.stages], dtype=np.int64)
     neighbour = np.array([_ends(pipeline.following), _ends(pipeline.preceding)])  # of F, of I and B
-    stage, op, micro_batch, of_rank = _computations(order)
+    stage, op, micro_batch, of_rank = (
+        computations.stage,
+        computations.op,
+        computations.micro_batch,
+        computations.rank,
+    )
     way = (op != _F).astype(np.int64)
     target = np.where(op == _W, -1, neighbour[way, stage])
     leaves = (target >= 0) & (rank[target] != of_rank)
@@ -110,7 +159,8 @@ def order_peak_bytes(pipeline: Pipeline, order: Order) -> tuple[float, ...]:
     peaks = [0.0] * len(pipeline.workers)
     for placed in pipeline.stages:
         peaks[placed.rank] += placed.cost.weight_bytes
-    stage, op, _, of_rank = _computations(order)
+    computations = Computations.of(order)
+    stage, op, of_rank = computations.stage, computations.op, computations.rank
     for rank in range(len(peaks)):
         mine = of_rank == rank
         held = np.zeros(int(mine.sum()))
@@ -120,16 +170,6 @@ def order_peak_bytes(pipeline: Pipeline, order: Order) -> tuple[float, ...]:
             held += np.cumsum(np.where(here, pending[op[mine]], 0)) * costs[each].pending_bytes
         peaks[rank] += float(held.max(initial=0.0))
     return tuple(peaks)
-
-
-def _computations(order: Order) -> tuple[Counts, Counts, Counts, Counts]:
-    """Stage, number of the op, micro-batch and rank of every computation."""
-    flat = np.array(
-        [(stage, _NUMBER[op], micro_batch) for actions in order for stage, op, micro_batch in actions],
-        dtype=np.int64,
-    ).reshape(-1, 3)
-    of_rank = np.repeat(np.arange(len(order)), [len(actions) for actions in order])
-    return flat[:, 0], flat[:, 1], flat[:, 2], of_rank
 
 
 def _ends(stages: tuple[int | None, ...]) -> list[int]:

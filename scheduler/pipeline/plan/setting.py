@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.evaluate import Evaluation, evaluate, split_chain_of
-from scheduler.job import JobSpec, Recompute
+from scheduler.job import JobSpec, Recompute, Schedule
 from scheduler.network import Residual
 from scheduler.pipeline.plan.auto import SplitChain
-from scheduler.pipeline.plan.ir import Link, Pipeline, StageCost, Worker
+from scheduler.pipeline.plan.ir import Link, Pipeline
 from scheduler.pipeline.plan.layouts import Layout
-from scheduler.pipeline.plan.passes import place
-from scheduler.pipeline.plan.stage_costs import stage_costs
+from scheduler.pipeline.plan.placed import links_of, placed
 from scheduler.placement import Placement
-from scheduler.profile import USABLE_MEMORY, Workload, message_bytes_of, profiles_of
+from scheduler.profile import USABLE_MEMORY, Workload, profiles_of
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One GPU group a rank, in pipeline order. `evaluation` is that of the job's own schedule."""
+    """One GPU group a rank, in pipeline order. `evaluation` is that of the job's own schedule, or of strict 1F1B where
+    that has two stages a rank."""
 
     spec: JobSpec
     cluster: Cluster
@@ -34,9 +34,8 @@ class Setting:
     def of(cls, spec: JobSpec, residual: Residual, placement: Placement) -> Setting:
         """Raises InvalidValueError as `evaluate` does."""
         cluster, where = residual.topology.cluster, (placement.segments, placement.cuts)
-        return cls(
-            spec, cluster, residual, evaluate(spec, cluster, *where), split_chain_of(spec, cluster, *where)
-        )
+        evaluation = evaluate(in_line(spec), cluster, *where)
+        return cls(spec, cluster, residual, evaluation, split_chain_of(spec, cluster, *where))
 
     @property
     def placement(self) -> Placement:
@@ -79,14 +78,10 @@ class Setting:
 
         Raises InvalidValueError where its layers do not divide into them, or a link is missing between regions.
         """
-        gpus, costs = self.gpus, list[StageCost]()
         for chain in layout.chains:
             self._require_equal_stages(len(chain))
-            costs += stage_costs(Workload.of(self.spec), tuple(gpus[rank] for rank in chain), split=split)
-        workers = [Worker(*each) for each in zip(self.regions, self.memory_bytes, strict=True)]
-        links = [*self._links(), *(self._closing_links() if self._returns(layout) else ())]
-        shape = (round(message_bytes_of(Workload.of(self.spec))),)
-        return place(layout, costs, workers, links, shape=shape)
+        links = [*links_of(self.placement.cuts), *(self._closing_links() if self._returns(layout) else ())]
+        return placed(Workload.of(self.spec), layout, self.gpus, self.regions, links, split=split)
 
     def end_s(self, layout: Layout) -> float:
         """What ends an iteration after the last backward: the longest of a rank, over all its stages; and what all
@@ -106,12 +101,6 @@ class Setting:
             raise InvalidValueError(
                 "model.layers", layers, f"a multiple of {stages}: {stages // self.ranks} equal stages a rank"
             )
-
-    def _links(self) -> Iterator[Link]:
-        """Both directions of every cut, as granted."""
-        for cut in self.placement.cuts:
-            for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src)):
-                yield Link(src, dst, cut.latency_s, cut.bandwidth_bps)
 
     def _returns(self, layout: Layout) -> bool:
         """Whether a message goes from the last region straight to the first, over a link that no cut has."""
@@ -135,3 +124,10 @@ class Setting:
         latency_s = self.residual.topology.pair_latency_s[last, first]
         for src, dst in ((last, first), (first, last)):
             yield Link(src, dst, latency_s, free_bps)
+
+
+def in_line(spec: JobSpec) -> JobSpec:
+    """The job with one stage a rank: as it is, or with strict 1F1B."""
+    if spec.training.schedule.parts == 1:
+        return spec
+    return replace(spec, training=replace(spec.training, schedule=Schedule.ONE_F_ONE_B))

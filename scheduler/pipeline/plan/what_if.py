@@ -19,19 +19,21 @@ from scheduler.job import Schedule
 from scheduler.pipeline.choice import ROUNDING, choose_window
 from scheduler.pipeline.plan.auto import Fastest, Lag, lagged_makespan_s
 from scheduler.pipeline.plan.catalogue import (
-    LAID_OUT,
+    CHIMERA,
+    NOTES,
     SCHEDULES,
     WINDOWS,
+    fastest_given,
     fastest_of,
-    fastest_today,
     on_a_line,
     order_of,
     require_split,
 )
 from scheduler.pipeline.plan.ir import Op, Order, Pipeline
+from scheduler.pipeline.plan.laid_out import LOOPED_REGIONS
 from scheduler.pipeline.plan.layouts import Layout, line
 from scheduler.pipeline.plan.order_run import order_peak_bytes, run_order
-from scheduler.pipeline.plan.setting import Setting
+from scheduler.pipeline.plan.setting import Setting, in_line
 from scheduler.pipeline.schedules import Window, strict_window
 from scheduler.price import KnownPrices
 from scheduler.profile import boundary_bytes
@@ -42,10 +44,9 @@ BILLED_STEPS = 1000
 
 
 class Runs(StrEnum):
-    """How a job gets a schedule today."""
+    """How a job gets a schedule."""
 
     ASKED = "asked"  # by its name
-    AUTO = "auto"  # by `schedule: auto`, where it is the fastest
     NOT = "not"
 
 
@@ -125,34 +126,45 @@ class _Table:
             return Row(schedule, Runs.NOT, None, f"{error.field} is {error.value}, it needs {error.expected}")
 
     def _note(self, schedule: str) -> str | None:
-        if schedule != "auto":
-            return LAID_OUT[schedule].note if schedule in LAID_OUT else None
-        setting, today = self._setting, fastest_today(self._setting)
-        if today.makespan_s <= fastest_of(setting).makespan_s * (1 + ROUNDING):
+        if self._loops_too_far(schedule):
+            return "no job is given it there: a loop stands in two regions at most"
+        if schedule != Schedule.AUTO:
+            return NOTES.get(schedule)
+        setting, given = self._setting, fastest_given(self._setting)
+        if given.makespan_s <= fastest_of(setting).makespan_s * (1 + ROUNDING):
             return None
-        iteration_s = today.makespan_s + setting.end_s(line(setting.ranks))
+        iteration_s = given.makespan_s + setting.end_s(line(setting.ranks))
         return (
-            f"the best of all; what a job that asks for it is given today is {today.schedule.value}, "
-            f"{format_duration(iteration_s)}"
+            f"the best of all; what this job would be given, whose workers are told no order, is "
+            f"{given.schedule.value}, {format_duration(iteration_s)}"
         )
 
     def _runs(self, schedule: str) -> Runs:
-        if schedule in WINDOWS or schedule == "auto":
-            return Runs.ASKED
-        return Runs.AUTO if schedule == "zb-h1" and self._setting.spec.training.splits_backward else Runs.NOT
+        if schedule == CHIMERA or self._loops_too_far(schedule):
+            return Runs.NOT
+        told = Schedule(schedule).is_ordered
+        return Runs.NOT if told and not self._setting.spec.training.splits_backward else Runs.ASKED
+
+    def _loops_too_far(self, schedule: str) -> bool:
+        """Whether its last rank would send to the first over a link that no placement is granted."""
+        return (
+            schedule != CHIMERA
+            and Schedule(schedule).loops
+            and len(self._setting.placement.regions) > LOOPED_REGIONS
+        )
 
     def _figures(self, schedule: str) -> Figures:
         setting, m = self._setting, self._setting.micro_batches
         split = setting.split
         if schedule in WINDOWS:
-            choice = choose_window(WINDOWS[schedule], split.chain, m, split.limits)
+            choice = choose_window(Schedule(schedule), split.chain, m, split.limits)
             return self._of_window(choice.schedule, choice.window, (), choice.timeline.makespan_s)
-        if schedule == "zb-h1":
+        if schedule == Schedule.ZB_H1:
             require_split(setting)
             window = strict_window(setting.ranks, m)
             lag = tuple(window[0] - cap for cap in window)
             return self._of_window(Schedule.ZB_H1, window, lag, lagged_makespan_s(split, window, lag, m))
-        if schedule == "auto":
+        if schedule == Schedule.AUTO:
             return self._of_fastest(fastest_of(setting))
         return self._of_order(schedule, *order_of(setting, schedule))
 
@@ -170,7 +182,7 @@ class _Table:
             profile.weight_bytes + (cap + behind) * profile.inflight_bytes
             for profile, cap, behind in zip(profiles, window, lag or (0,) * len(window), strict=True)
         )
-        held = cost.egress_bytes_per_iteration(boundary_bytes(setting.spec), m)
+        held = cost.egress_bytes_per_iteration(boundary_bytes(in_line(setting.spec)), m)
         links = tuple(
             LinkUse(src, dst, held)
             for cut in setting.placement.cuts

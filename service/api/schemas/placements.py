@@ -21,6 +21,7 @@ PLACEMENT = {
     "schedule": "1f1b",
     "window": [3, 2, 1],
     "lag": [],
+    "order": [],
 }
 ALLOCATION = {
     "allocation_id": "alloc-01kb9x0d3v4m8q2r5t7w9y1z3b",
@@ -85,9 +86,12 @@ class Placement(Answer):
     cuts: list[Cut]
     schedule: str
     window: list[int]
-    """Micro-batches in flight at most, for each stage."""
+    """Micro-batches in flight at most, for each stage; where two parts stand on every stage, for each part in order."""
     lag: list[int] = Field(default_factory=list)
     """Where backwards are split: for each stage how many micro-batches the gradients of its weights run behind."""
+    order: list[str] = Field(default_factory=list)
+    """What each stage does in an iteration where neither `window` nor `lag` says it, a letter a computation: F forward,
+    B backward, I and W its two parts, the gradient of the input and of the weights; f, b, i, w of its second part."""
 
 
 class ChainPart(Answer):

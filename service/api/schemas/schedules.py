@@ -102,8 +102,8 @@ class ComparedSchedule(Answer):
     """Whether every rank has that memory."""
     links: list[SentBytes]
     usd_per_1000_steps: StepsUsd | None
-    runs: Literal["asked", "auto", "not"]
-    """How a job gets it: by its name in `training.schedule`; by `auto`, where it is the fastest; not at present."""
+    runs: Literal["asked", "not"]
+    """Whether this job can ask for it, by its name in `training.schedule`."""
     note: str | None
 
     @classmethod

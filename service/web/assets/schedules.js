@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { h, panel, replace, svg, table } from "./dom.js";
 import { bytes, duration, usd } from "./format.js";
 
-const RUNS = { asked: "yes", auto: "by auto", not: "no" };
+const RUNS = { asked: "yes", not: "no" };
 // What a picture may consist of: nothing that runs, loads or links.
 const SHAPES = new Set(["svg", "rect", "path", "text"]);
 const LOOKS = new Set(["class", "x", "y", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "text-anchor"]);

@@ -7,11 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from agents.protocol import WorkerCodec, WorkerPlan, WorkerRateSchedule
-from scheduler.job import Schedule
+from agents.protocol import WorkerCodec, WorkerPlan, WorkerRateSchedule, read_plan
+from agents.worker.executor.from_wire import rank_plan
+from scheduler.cluster import Cluster, GpuType, Region
+from scheduler.evaluate import evaluate, in_its_order
+from scheduler.job import ASKED_SCHEDULES, Schedule
 from scheduler.packing import StageSlots
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.spec.job import parse_job
+from scheduler.spec.ordered import MOST_ORDERED_MICRO_BATCHES
 from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes, worker_plan
 from tests.control_world import job_document
 
@@ -157,6 +161,59 @@ def test_each_stage_of_split_backwards_gets_its_own_order_with_its_messages() ->
     assert " ".join(first.order.actions) == sent
     computed = [each for each in last.order.actions if "_" not in each]
     assert computed == ["1F0", "1I0", "1F1", "1I1", "1W0", "1F2", "1I2", "1W1", "1W2"]
+
+
+def _ordered(schedule: str, micro_batches: int, layers: int = 8) -> list[WorkerPlan]:
+    """What the two workers of a placement with this schedule are told."""
+    model = {**job_document()["model"], "layers": layers}
+    training = {"steps": 4, "micro_batches": micro_batches, "schedule": schedule, "dtype": "fp32"}
+    document = parse_job(job_document(model=model, parallelism={"stages": 2}, training=training))
+    spec = document.to_spec("job-1", "default", 0.0)
+    gpu = GpuType("g", 1e9, 1e12, 100.0, 50.0)
+    cluster = Cluster({"g": gpu}, {name: Region(name) for name in ("west", "east")}, {}, {})
+    segments = (Segment("west", "g", 1, 1), Segment("east", "g", 1, 1))
+    scored = evaluate(spec, cluster, segments, (Cut("west", "east", 1e9, 0.01),))
+    placement = in_its_order(spec, cluster, scored.placement).placement
+    slots = (StageSlots(0, (("w1", 0),)), StageSlots(1, (("e1", 4),)))
+    gang = replace(_gang(), document=document, placement=placement, slots=slots)
+    return [read_plan(process.env["BACE_PLAN"]) for process in stage_processes(gang)]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks"),
+    [
+        ("zb-v", [0, 1, 1, 0]),
+        ("interleaved", [0, 1, 0, 1]),
+        ("looped-bfs", [0, 1, 0, 1]),
+        ("generated", [0, 1]),
+    ],
+)
+def test_each_worker_is_told_its_order_and_where_all_parts_stand(schedule: str, ranks: list[int]) -> None:
+    plans = _ordered(schedule, micro_batches=4)
+    for rank, plan in enumerate(plans):
+        assert plan.layers_per_stage == [8 // len(ranks)] * len(ranks)
+        assert plan.order is not None
+        assert plan.order.stage_ranks == ranks
+        made = rank_plan(plan, rank, 2)  # refuses what cannot be executed
+        assert made.for_torch
+        assert made.stages == tuple(stage for stage, on in enumerate(ranks) if on == rank)
+
+
+@pytest.mark.parametrize("schedule", [each for each in ASKED_SCHEDULES if each.is_ordered])
+def test_the_longest_order_fits_into_the_environment(schedule: Schedule) -> None:
+    first, last = _ordered(schedule, micro_batches=MOST_ORDERED_MICRO_BATCHES)
+    assert first.order is not None
+    assert last.order is not None
+    assert len(first.order.actions) >= 4 * MOST_ORDERED_MICRO_BATCHES
+
+
+def test_split_backwards_of_as_many_micro_batches_fit_too() -> None:
+    training = {"steps": 4, "micro_batches": MOST_ORDERED_MICRO_BATCHES, "schedule": "auto"}
+    document = parse_job(job_document(parallelism={"stages": 2}, training=training))
+    placement = replace(_gang().placement, schedule=Schedule.ZB_H1, lag=(0, 1))
+    slots = (StageSlots(0, (("w1", 0),)), StageSlots(1, (("e1", 4),)))
+    for process in stage_processes(replace(_gang(), document=document, placement=placement, slots=slots)):
+        assert read_plan(process.env["BACE_PLAN"]).order is not None
 
 
 @pytest.mark.parametrize(

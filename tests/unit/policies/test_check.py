@@ -8,6 +8,7 @@ import pytest
 from scheduler.check import Rule, check_plan
 from scheduler.cluster import Cluster, Node
 from scheduler.job import Elasticity, PlacementRule, Schedule
+from scheduler.pipeline.plan.laid_out import laid_out
 from scheduler.placement import Cut, Placement, Segment, Transfer
 from scheduler.plan import Decision, Hold, Move, Plan, Preempt, Reject, Start
 from scheduler.policies import PolicyConfig, decide
@@ -64,6 +65,66 @@ def test_nobody_waits_or_is_refused_without_a_reason():
     assert rules(snap, Hold("j", 0, (Reason(ReasonCode.GPUS_EXHAUSTED, "x"),))) == {Rule.REASONS}
     assert rules(snap, Reject("j", ())) == {Rule.REASONS}
     assert rules(snap, replace(start(chain(("a", 4))), why="")) == {Rule.REASONS}
+
+
+def ordered(schedule: Schedule = Schedule.ZB_V, stages: int = 2, micro_batches: int = 4) -> Placement:
+    """Two parts on each of so many stages in one region."""
+    made = laid_out(schedule, stages, micro_batches)
+    return Placement((Segment("a", "g", stages, 1),), (), schedule, made.caps, order=made.text)
+
+
+def test_an_order_is_the_one_that_was_asked_for():
+    zb_v = job(schedule=Schedule.ZB_V)
+    assert broken(ordered(), zb_v) == set()
+    assert broken(ordered(Schedule.LOOPED_BFS), job(schedule=Schedule.LOOPED_BFS)) == set()
+    assert broken(ordered(Schedule.V_HALF), zb_v) == {Rule.ORDER}
+    assert broken(ordered(), job()) == {Rule.ORDER}
+    assert broken(chain(("a", 2)), zb_v) == {Rule.ORDER}
+    assert broken(ordered(), job(schedule=Schedule.ZB_V, layers=6)) == {Rule.ORDER}
+    untold = replace(
+        zb_v, spec=replace(zb_v.spec, training=replace(zb_v.spec.training, splits_backward=False))
+    )
+    assert broken(ordered(), untold) == {Rule.ORDER}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("F", "", 1),
+        lambda text: text + "W",
+        lambda text: text.replace("w", "b", 1),
+        lambda text: text.replace("f", "f0", 2),
+        lambda text: text.replace("I", "B", 1),
+        lambda text: text + "x",
+    ],
+)
+def test_every_stage_of_an_order_does_all_of_every_micro_batch_once(change):
+    good = ordered()
+    bad = replace(good, order=(change(good.order[0]), *good.order[1:]))
+    assert broken(bad, job(schedule=Schedule.ZB_V)) == {Rule.ORDER}
+    few = ordered(micro_batches=5)
+    assert broken(few, job(schedule=Schedule.ZB_V)) == {Rule.ORDER}
+
+
+def test_the_memory_of_an_order_is_what_it_holds_at_once():
+    waiting = job(schedule=Schedule.ZB_V, weight_bytes=8.0, inflight_bytes=80.0)
+    held = max(laid_out(Schedule.ZB_V, 2, 4).held)  # of a quarter of the model each, 20 bytes
+    most = 2 * 2 + held * 20
+    for memory_bytes, expected in ((most / 0.95 + 1, set()), (most / 0.95 - 1, {Rule.MEMORY})):
+        gpu = replace(WORLD.gpu_types["g"], memory_bytes=memory_bytes)
+        world = replace(WORLD, gpu_types={**WORLD.gpu_types, "g": gpu})
+        assert rules(snapshot(world, waiting), start(ordered())) == expected
+
+
+def test_state_travels_to_both_parts_of_a_stage():
+    waiting = replace(job(schedule=Schedule.ZB_V), state=(StateSpan("a", 8),))
+    made = laid_out(Schedule.ZB_V, 2, 4)
+    segments = (Segment("a", "g", 1, 1), Segment("b", "g", 1, 1))
+    placement = Placement(segments, (Cut("a", "b", 8.0, 0.01),), Schedule.ZB_V, made.caps, order=made.text)
+    snap = snapshot(WORLD, waiting)
+    half = 8.0 * 4 / 8  # both parts of the second stage stand in the middle
+    assert rules(snap, replace(start(placement), transfers=(Transfer("a", "b", half, 4.0),))) == set()
+    assert rules(snap, start(placement)) == {Rule.TRANSFERS}
 
 
 def test_a_gang_is_whole():

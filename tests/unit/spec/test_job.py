@@ -127,7 +127,7 @@ def test_stages_are_auto_a_number_or_a_range(stages: object, bounds: object) -> 
         ({"training": {"steps": "10"}}, "/training/steps", "integer"),
         ({"training": {"steps": True}}, "/training/steps", "integer"),
         ({"training": {"steps": 1, "schedule": "zigzag"}}, "/training/schedule", "slack-1f1b"),
-        ({"training": {"steps": 1, "schedule": "zb-h1"}}, "/training/schedule", "slack-1f1b, auto"),
+        ({"training": {"steps": 1, "schedule": "lagged-1f1b"}}, "/training/schedule", "slack-1f1b, auto"),
         ({"training": {"steps": 1, "schedul": "1f1b"}}, "/training/schedul", "did you mean schedule"),
         ({"training": None}, "/training", "a mapping"),
         ({"parallelism": {"stages": 64}}, "/parallelism/stages", "at most 32 stages"),
