@@ -77,6 +77,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         raise _invalid(f"BACE_PLAN: {error}") from error
     place = _read_place(environ)
     _check_plan(plan)
+    _check_order_of_averages(plan, place)
     return Settings(
         place=place,
         plan=plan,
@@ -150,6 +151,27 @@ def _check_plan(plan: WorkerPlan) -> None:
     if model.vocab < BYTE_VALUES:
         raise _invalid(
             f"model.vocab is {model.vocab}: bytes are the tokens, so it must be at least {BYTE_VALUES}"
+        )
+
+
+def _check_order_of_averages(plan: WorkerPlan, place: Place) -> None:
+    """Replicas of a rank average the gradients of an update together, so they must come to their updates in one order.
+
+    An order that is kept gives them one. Of one stage a rank, updates come one after the other whatever runs first.
+    """
+    order = plan.order
+    if (
+        plan.binding == "hint"
+        and plan.weight_rule != "flush"
+        and place.data_size > 1
+        and order is not None
+        and len(set(order.stage_ranks)) < len(order.stage_ranks)
+    ):
+        raise _invalid(
+            f"binding is hint with weight_rule {plan.weight_rule}, BACE_DATA_SIZE {place.data_size} and "
+            f"order.stage_ranks {order.stage_ranks}: replicas would average the updates of a rank's stages in "
+            "orders of their own, and mix them up or wait for one another for ever; use binding strict, one stage "
+            "a rank, weight_rule flush, or one replica"
         )
 
 

@@ -11,6 +11,9 @@ import pytest
 from agents.worker.causes import EXIT_CODES, Cause, WorkerEndError
 from agents.worker.checkpoint.local_store import LocalStore
 from agents.worker.settings import read_settings
+from scheduler.pipeline.plan import layouts, split_orders
+from tests.plans import together
+from tests.wire_plans import wire_plan
 
 MODEL = {
     "layers": 4, "hidden": 32, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn": 48, "vocab": 256, "seq_len": 16,
@@ -76,6 +79,41 @@ def test_what_is_impossible_is_named(environ: dict[str, str], told: str) -> None
 
     assert caught.value.cause is Cause.INVALID_PLAN
     assert told in caught.value.detail
+
+
+def of_two_stages_a_rank(**changes: Any) -> dict[str, Any]:
+    plan = wire_plan(
+        together(layouts.vee(2), split_orders.zb_v(2, 4)),
+        1,
+        **{"binding": "hint", "weight_rule": "current", **changes},
+    )
+    return plan.model_dump(mode="json", exclude_defaults=True)
+
+
+def test_replicas_that_would_update_stages_of_a_rank_in_orders_of_their_own_are_refused() -> None:
+    with pytest.raises(WorkerEndError) as caught:
+        read_settings(environment(of_two_stages_a_rank()))
+
+    assert caught.value.cause is Cause.INVALID_PLAN
+    assert caught.value.detail.startswith(
+        "binding is hint with weight_rule current, BACE_DATA_SIZE 2 and order.stage_ranks [0, 1, 1, 0]"
+    )
+    assert "use binding strict, one stage a rank, weight_rule flush, or one replica" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"binding": "strict"}, {}),
+        ({"weight_rule": "flush"}, {}),
+        ({}, {"BACE_DATA_SIZE": "1", "BACE_DATA_RANK": "0", "WORLD_SIZE": "2", "RANK": "1"}),
+    ],
+    ids=["strict", "flush", "one-replica"],
+)
+def test_each_other_way_that_the_refusal_names_is_taken(
+    changes: dict[str, Any], place: dict[str, str]
+) -> None:
+    assert read_settings(environment(of_two_stages_a_rank(**changes), **place)).rank_plan.stages == (1, 2)
 
 
 def test_a_plan_says_what_its_rank_computes() -> None:
