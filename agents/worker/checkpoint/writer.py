@@ -13,11 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import torch.distributed as dist
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from agents.worker.causes import WorkerEndError
 from agents.worker.checkpoint.folder import CheckpointFolder, NamedTensors
 from agents.worker.checkpoint.manifest import FileEntry
 from agents.worker.checkpoint.snapshot import Snapshot
@@ -55,7 +53,7 @@ class CheckpointWriter:
         self._store.set_timeout(PATIENCE)
         self._snapshot = Snapshot()
         self._last: _Writing | None = None
-        self._failure: WorkerEndError | dist.DistError | None = None
+        self._failure: Exception | None = None
         self.waits = 0
         """Checkpoints that had to wait until the one before was written."""
 
@@ -86,7 +84,7 @@ class CheckpointWriter:
         print(f"training stood still {still_s:.3f} s for the checkpoint of step {step}", flush=True)
 
     def check(self) -> None:
-        """Raises what a checkpoint failed with: WorkerEndError `checkpoint-unwritable`, or a RuntimeError of torch."""
+        """Raises what a checkpoint failed with: WorkerEndError `checkpoint-unwritable`, or a fault of another kind."""
         if self._failure is not None:
             raise self._failure
 
@@ -116,7 +114,7 @@ class CheckpointWriter:
             writing.written.set()
             if self._settings.place.leads:
                 self._publish(writing)
-        except (WorkerEndError, dist.DistError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, training raises it
             self._failure = error
         finally:
             writing.written.set()

@@ -44,6 +44,11 @@ class FullStore(LocalStore):
         raise OSError(28, "No space left on device")
 
 
+class FaultyStore(LocalStore):
+    def write(self, path: str, chunks: Iterable[bytes | memoryview]) -> None:
+        raise TypeError("a fault of the program")
+
+
 class AloneGang:
     """A gang whose ranks are in this process."""
 
@@ -168,6 +173,14 @@ def test_a_failure_to_write_is_an_end(shared: Store, tmp_path: Path, told: Path,
     with pytest.raises(WorkerEndError, match=r"checkpoint\.uri file://.*step-00000002"):
         getattr(checkpoints, surfaces)()
     assert reported(told) == []
+
+
+def test_no_fault_of_the_thread_that_writes_is_lost(shared: Store, tmp_path: Path, told: Path) -> None:
+    checkpoints = writer(shared, FaultyStore(tmp_path), told)
+    checkpoints.save(2, tensors(1.0))
+
+    with pytest.raises(TypeError, match="a fault of the program"):
+        checkpoints.finish()
 
 
 def test_a_replica_writes_nothing(tmp_path: Path, told: Path) -> None:
