@@ -15,6 +15,7 @@ from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec, Schedule
 from scheduler.pipeline.choice import Choice, choose_window
+from scheduler.pipeline.iteration import long_run_s
 from scheduler.pipeline.plan.auto import SplitChain, fastest, fastest_window, generated, lagged_timeline
 from scheduler.pipeline.plan.laid_out import MOST_ACTIONS, laid_out, layout_of, require_possible
 from scheduler.pipeline.plan.layouts import line
@@ -40,8 +41,9 @@ from scheduler.profile import (
 class Evaluation:
     """What a placement comes to.
 
-    `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage, and with a codec
-    the exchange of its projectors.
+    `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage for each update, and
+    with a codec the exchange of its projectors. Where updates come within an iteration the pipeline stays full from one
+    to the next: then `timeline_s` is what an iteration takes in the long run.
     `busy_fraction` is the part of an iteration that each stage computes, `held` the most micro-batches that it has in
     flight, of two parts together. `fits` tells whether every stage has the memory for that; a placement that does not
     fit must not be used. `placement` is complete: its window, or its order, is the one that was simulated, its schedule
@@ -231,12 +233,16 @@ def _outcome(
     limits: Sequence[int],
     timeline: Timeline,
 ) -> Evaluation:
-    sync_s = max(profile.sync_s for profile in profiles) + _projector_s(work, placement.cuts)
-    iteration_s = timeline.makespan_s + sync_s
+    updates_s = work.updates * max(profile.sync_s for profile in profiles)
+    timeline_s = timeline.makespan_s
+    if work.keeps_full:
+        chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
+        timeline_s = work.micro_batches * long_run_s(chain, placement.window)
+    iteration_s = timeline_s + updates_s + _projector_s(work, placement.cuts)
     return Evaluation(
         placement=placement,
         iteration_s=iteration_s,
-        timeline_s=timeline.makespan_s,
+        timeline_s=timeline_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
         fits=fits(held, limits),

@@ -138,7 +138,8 @@ class Training:
     """How one iteration is cut up. An iteration is `micro_batches` micro-batches of `micro_batch` sequences.
 
     `splits_backward` tells whether the job's workers can be told an order, and with it to run a backward in two parts:
-    one that asked for `auto` may then be given such an order.
+    one that asked for `auto` may then be given such an order. `update_every` is the micro-batches an update of a rule
+    that updates within an iteration; None: once, at its end.
     """
 
     steps: int
@@ -149,6 +150,7 @@ class Training:
     recompute: Recompute = Recompute.SELECTIVE
     splits_backward: bool = False
     versions: WeightVersions = WEIGHTS_ALONE
+    update_every: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "micro_batch", "micro_batches", "bytes_per_element"):

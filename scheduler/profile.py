@@ -77,10 +77,10 @@ class StageProfile:
 
     `forward_s` and `backward_s` are for one micro-batch. `weight_bytes` is held for the whole run (with full
     recompute also the one layer that is being recomputed), `inflight_bytes` for each micro-batch in flight.
-    `sync_s` is what comes after the last backward of an iteration: the part of the gradients' all-reduce that is
-    not hidden, and the optimizer step. `layers` counts whole transformer layers. `most_in_flight` is how many
-    micro-batches the rule of its updates allows, whatever the memory. Where two parts of the model stand on it, it is
-    both together, and `inflight_bytes` is for each micro-batch in flight on one of them.
+    `sync_s` is what comes after the last backward of an iteration, or of an update within one: the part of the
+    gradients' all-reduce that is not hidden, and the optimizer step. `layers` counts whole transformer layers.
+    `most_in_flight` is how many micro-batches the rule of its updates allows, whatever the memory. Where two parts of
+    the model stand on it, it is both together, and `inflight_bytes` is for each micro-batch in flight on one of them.
     """
 
     forward_s: float
@@ -134,6 +134,17 @@ class Workload:
     splits_backward: bool = False
     codec: LowRank | None = None
     versions: WeightVersions = WEIGHTS_ALONE
+    update_every: int | None = None
+
+    @property
+    def keeps_full(self) -> bool:
+        """Whether iterations run one into the other: weights change within them, and nothing else between them."""
+        return self.update_every is not None and self.codec is None
+
+    @property
+    def updates(self) -> int:
+        """Of each stage in an iteration."""
+        return 1 if self.update_every is None else self.micro_batches // self.update_every
 
     @classmethod
     def of(cls, spec: JobSpec) -> Workload:
@@ -152,6 +163,7 @@ class Workload:
             training.splits_backward and training.schedule in (Schedule.AUTO, Schedule.GENERATED),
             parallelism.codec,
             training.versions,
+            training.update_every,
         )
 
 

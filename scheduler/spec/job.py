@@ -127,6 +127,7 @@ class JobDocument(Section):
                 and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES
                 and self.run.updates is None,  # no update may come between the two parts of a backward
                 versions=WEIGHTS_ALONE if self.run.updates is None else self.run.updates.versions(),
+                update_every=None if self.run.updates is None else self.run.updates.every,
             ),
             parallelism=Parallelism(
                 stages_min=low,

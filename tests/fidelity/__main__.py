@@ -25,7 +25,7 @@ GOALS: tuple[Callable[[Mapping[str, float]], bool], ...] = (
     lambda summary: summary.get("slack_gain", 1.6) >= 1.6,
     lambda summary: summary["left_out"] == 0,
 )
-BUDGET_S = 300.0
+BUDGET_S = 400.0
 """No case is begun later than that."""
 
 
@@ -50,6 +50,7 @@ class Outcome:
             "stages": case.stages,
             "cut": case.cut,
             "schedule": case.schedule,
+            "update_every": case.every,
             "latency_ms": case.latency_ms,
             "mbps": case.mbps,
             "message_bytes": case.message_bytes,

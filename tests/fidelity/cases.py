@@ -26,6 +26,8 @@ class Case:
     forward_ms: tuple[float, ...] = field(default=(20.0,))
     backward_ms: tuple[float, ...] = field(default=(40.0,))
     """Of each rank, or one for all of them; half of a backward is the gradient of the input."""
+    every: int | None = None
+    """Micro-batches an update of PACI, whose steps run one into the other; None: synchronous."""
 
     @property
     def ranks(self) -> int:
@@ -96,4 +98,9 @@ CASES = (
     Case((2, 2), "generated", 40, 50),
     Case((2, 2, 2), "generated", 20, 50),
     Case((2, 2), "zb-v", 5, 100),
+    # PACI, whose pipeline stays full from step to step.
+    Case((1, 1, 1, 1), "1f1b", 20, 200, every=4),
+    Case((1, 1, 1, 1), "1f1b", 60, 200, every=4),
+    Case((1, 1, 1, 1), "slack-1f1b", 20, 200, every=4),
+    Case((1, 1, 1, 1), "slack-1f1b", 60, 200, every=4),
 )

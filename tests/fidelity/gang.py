@@ -105,6 +105,8 @@ class _Run:
             layers_per_stage=[1] * case.stages,
             window=list(planned.caps),
             order=order,
+            weight_rule="current" if case.every else "flush",
+            update_every=case.every or 1,
             learning_rate=0.001,
             seed=1,
             corpus=str(self._folder / "corpus"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from scheduler.pipeline.iteration import long_run_s
 from scheduler.pipeline.plan.generate import generate
 from scheduler.pipeline.plan.ir import Link, Order, Pipeline, StageCost, Worker
 from scheduler.pipeline.plan.layouts import line, vee
@@ -43,13 +44,20 @@ class Prediction:
 
 
 def predict(case: Case, measured: Measured) -> Prediction:
-    """By `scheduler.pipeline.timeline` for windows, by that of plans for orders; sends are non-blocking."""
+    """By `scheduler.pipeline.timeline` for windows, by that of plans for orders; sends are non-blocking.
+
+    Where steps run one into the other, by what one adds in the long run.
+    """
     if case.schedule in SPLIT:
         return _of_order(case, measured)
     chain = _chain(case, measured)
     window = _window(case, chain)
-    makespan_s = simulate(chain, window, case.micro_batches).makespan_s
-    return Prediction(makespan_s, window, tuple(range(case.stages)), None)
+    iteration_s = (
+        case.micro_batches * long_run_s(chain, window)
+        if case.every
+        else simulate(chain, window, case.micro_batches).makespan_s
+    )
+    return Prediction(iteration_s, window, tuple(range(case.stages)), None)
 
 
 def _chain(case: Case, measured: Measured) -> Chain:

@@ -14,6 +14,7 @@ from scheduler.cluster import Cluster, Region
 from scheduler.errors import InvalidValueError
 from scheduler.evaluate import evaluate
 from scheduler.job import MeasuredProfile, Schedule
+from scheduler.pipeline.plan.ir import LowRank
 from scheduler.pipeline.schedules import slack_window, strict_window
 from scheduler.pipeline.timeline import Chain, simulate
 from scheduler.placement import Cut, Segment
@@ -58,6 +59,44 @@ def test_a_boundary_inside_a_region_is_free_and_a_cut_costs_what_was_granted(mak
         (0.0, 0.0, 0.0, transfer_s, 0.0, 0.0, 0.0),
     )
     assert crossed.timeline_s == simulate(chain, strict_window(8, 32), 32).makespan_s > whole.timeline_s
+
+
+@pytest.mark.parametrize(("schedule", "every"), [(Schedule.ONE_F_ONE_B, 8), (Schedule.SLACK_1F1B, 16)])
+def test_a_pipeline_that_stays_full_takes_for_an_iteration_what_its_micro_batches_add(
+    make_spec, schedule, every
+):
+    where = segments(("a", 4), ("b", 4)), (Cut("a", "b", 1e9, 0.3),)
+    spec = make_spec("llama-2-13b", micro_batches=32, schedule=schedule)
+    emptied = evaluate(spec, CLUSTER, *where)
+    full = evaluate(updating(spec, every), CLUSTER, *where)
+    transfer_s = 4096 * 5120 * 2 * 8 / 1e9
+    chain = Chain(
+        tuple(profile.forward_s for profile in full.stage_profiles),
+        tuple(profile.backward_s for profile in full.stage_profiles),
+        (0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0),
+        (0.0, 0.0, 0.0, transfer_s, 0.0, 0.0, 0.0),
+    )
+    makespans_s = [simulate(chain, full.placement.window, 32 * more).makespan_s for more in (20, 40)]
+
+    assert full.placement.window == emptied.placement.window
+    assert full.timeline_s == pytest.approx((makespans_s[1] - makespans_s[0]) / 20)
+    assert full.timeline_s < emptied.timeline_s
+    longest_s = max(profile.sync_s for profile in full.stage_profiles)
+    assert full.iteration_s == pytest.approx(full.timeline_s + 32 / every * longest_s)
+
+
+def test_a_codec_has_the_pipeline_emptied_whatever_the_updates(make_spec):
+    where = segments(("a", 4), ("b", 4)), (Cut("a", "b", 1e9, 0.3),)
+    spec = make_spec("llama-2-13b", micro_batches=32)
+    coded = replace(spec, parallelism=replace(spec.parallelism, codec=LowRank(64)))
+
+    found = evaluate(updating(coded, 8), CLUSTER, *where)
+
+    assert found.timeline_s == evaluate(coded, CLUSTER, *where).timeline_s
+
+
+def updating(spec, every):
+    return replace(spec, training=replace(spec.training, update_every=every))
 
 
 def test_each_cut_stands_at_the_boundary_between_its_regions(make_spec):
