@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from service import causes
 from service.db.records import AllocationRecord, JobRecord, PromiseRecord
-from service.db.repositories import allocations, ledger, promises, reports
+from service.db.repositories import allocations, ledger, promises, step_series
 from service.db.repositories.ledger import Spent
+from service.db.repositories.step_series import Ends
 from service.db.scope import EVERYTHING
 from service.throughput import model_flops_utilisation, tokens_per_s
 
-STEPS_OF_THE_MEDIAN = reports.RECENT_STEPS
+_NO_STEPS = Ends(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class EnergyView:
 
     @property
     def total(self) -> float:
-        return sum(self.by_region.values())
+        return sum(self.by_region.values(), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,6 @@ class JobView:
         return self.stopped_by(causes.MOVED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """What is told of a job's reported series: first and last loss, and the last (step, generation, seconds)."""
-
-    end_losses: tuple[float | None, float | None]
-    recent: Sequence[tuple[int, int, float]]
-
-
 def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> list[JobView]:
     """Views of jobs that the caller may see, in the same order."""
     ids = [record.job_id for record in records]
@@ -150,15 +142,14 @@ def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> l
         spent[entry.job_id].append(entry)
     promised = promises.of_jobs(session, ids)
     reporting = [record.job_id for record in records if record.reported_steps]
-    losses, recent = reports.end_losses(session, reporting), reports.recent_times(session, reporting)
+    ends = step_series.ends(session, reporting)
     return [
         _view(
-            session,
             record,
             generations[record.job_id],
             promised.get(record.job_id),
             spent[record.job_id],
-            _Series(losses.get(record.job_id, (None, None)), recent.get(record.job_id, ())),
+            ends.get(record.job_id, _NO_STEPS),
             now_s,
         )
         for record in records
@@ -201,17 +192,13 @@ def chain_of(placement: dict[str, Any]) -> tuple[ChainPart, ...]:
 
 
 def _view(
-    session: Session,
     job: JobRecord,
     generations: Sequence[AllocationRecord],
     promised: PromiseRecord | None,
     spent: Sequence[Spent],
-    series: _Series,
+    ends: Ends,
     now_s: float,
 ) -> JobView:
-    measured_s = (
-        _measured_iteration_s(session, job, generations, series.recent) if job.reported_steps else None
-    )
     started = job.first_started_at_s
     waited_until = started if started is not None else (job.finished_at_s or now_s)
     energy, cost = _spent(spent)
@@ -219,38 +206,14 @@ def _view(
         job=job,
         allocations=tuple(view_allocation(allocation, job.name) for allocation in generations),
         promised=None if promised is None else _promised(promised),
-        measured_iteration_s=measured_s,
-        first_loss=series.end_losses[0],
-        last_loss=series.end_losses[1],
+        measured_iteration_s=ends.iteration_s,
+        first_loss=ends.first_loss,
+        last_loss=ends.last_loss,
         queueing_s=max(0.0, waited_until - job.submitted_at_s),
         jct_s=None if job.finished_at_s is None else max(0.0, job.finished_at_s - job.submitted_at_s),
         energy_kwh=energy,
         cost_usd=cost,
     )
-
-
-def _measured_iteration_s(
-    session: Session,
-    job: JobRecord,
-    generations: Sequence[AllocationRecord],
-    recent: Sequence[tuple[int, int, float]],
-) -> float | None:
-    """Median of the last steps of the last generation that reported any; its first, a warm-up, only if alone."""
-    if recent and generations and recent[0][:2] == (job.reported_steps, generations[-1].generation):
-        # It is the last generation that is furthest: all that is wanted of it is at hand.
-        newest = generations[-1]
-        times_s = {step: time_s for step, generation, time_s in recent if generation == newest.generation}
-        return median(_warm(times_s, newest.first_step))
-    for allocation in reversed(generations):
-        steps = reports.last_steps(session, allocation.job_id, allocation.generation, STEPS_OF_THE_MEDIAN)
-        if steps:
-            return median(_warm({step.step: step.step_time_s for step in steps}, allocation.first_step))
-    return None
-
-
-def _warm(times_s: Mapping[int, float], first_step: int) -> list[float]:
-    warm = [time_s for step, time_s in times_s.items() if step > first_step]
-    return warm or list(times_s.values())
 
 
 def _spent(entries: Sequence[Spent]) -> tuple[EnergyView, CostView]:

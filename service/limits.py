@@ -12,6 +12,8 @@ MAX_JSON_INTEGER = 2**53
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 500
+JOB_PAGE_MAX = 200
+"""A job is told whole, in some 2.5 kB: more of them would take longer than a list may."""
 LOG_PAGE_MAX = 5000
 STEP_PAGE_MAX = 5000
 

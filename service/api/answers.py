@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from service import limits
 from service.api.schemas.problems import Problem
 
+MEDIA_TYPE = "application/json"
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "content": {"application/problem+json": {}}, "description": description}
     for status, description in {
@@ -30,7 +32,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 def answered(model: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """The model as it is. The framework would validate it once more, against itself, before it is written: where
     answers are many or long that is half of their time."""
-    return Response(model.model_dump_json(), status, dict(headers or {}), "application/json")
+    return Response(model.model_dump_json(), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def answered_documents(items: Sequence[Mapping[str, Any]], following: str | None) -> Response:
+    """A page of what needs no validation either: the fields of a model, as they are answered."""
+    page = {"items": items, "next": following}
+    return Response(to_json(page, inf_nan_mode="null"), media_type=MEDIA_TYPE)
 
 
 ObjectId = Annotated[str, Path(max_length=255, description="an id, or a beginning of it that fits no other")]

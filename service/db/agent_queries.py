@@ -15,6 +15,7 @@ from scheduler.placement import AllocationState
 from service.db.parts import parts
 from service.db.reader import Reader
 from service.db.records import AgentRecord, NodeRecord, ProcessRecord
+from service.db.repositories import step_series
 from service.db.tables import AgentRow, AllocationRow, JobRow, LogRow, NodeRow, ProcessRow, StepRow
 from service.db.upsert import insert_of
 
@@ -245,6 +246,7 @@ def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     steps = [_finite(row) for row in rows]
     if steps:
         session.execute(_upsert_step(session.get_bind().dialect.name), steps)
+        step_series.add(session, steps)
 
 
 def store_lines(session: Session, rows: Iterable[Mapping[str, object]]) -> None:

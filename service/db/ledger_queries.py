@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from sqlalchemy.orm import Session
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import AllocationRecord
-from service.db.repositories import quotas
+from service.db.repositories import ledger, quotas
+from service.db.repositories.ledger import Spent
 from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow
 from service.months import month_of
 
@@ -99,6 +101,7 @@ def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]
     for bill in bills:
         spent[month_of(bill.from_s)] += bill.amount_usd
     quotas.add_spent(session, allocation.project, spent)
+    ledger.add_spent(session, allocation.project, _sums(allocation.job_id, bills))
     session.execute(
         insert(LedgerRow),
         [
@@ -111,3 +114,21 @@ def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]
             for bill in bills
         ],
     )
+
+
+def _sums(job_id: str, bills: Sequence[Bill]) -> list[Spent]:
+    """By kind and region."""
+    found: defaultdict[tuple[str, str], list[Bill]] = defaultdict(list)
+    for bill in bills:
+        found[bill.kind, bill.region].append(bill)
+    return [
+        Spent(
+            job_id,
+            kind,
+            region,
+            quantity=math.fsum(bill.quantity for bill in mine),
+            amount_usd=math.fsum(bill.amount_usd for bill in mine),
+            unpriced=sum(bill.price is None for bill in mine),
+        )
+        for (kind, region), mine in sorted(found.items())
+    ]

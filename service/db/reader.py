@@ -58,7 +58,7 @@ class Reader(Generic[R]):
         """The rows of a statement of `select`, with values for its bound parameters if it has any."""
         # Run by the connection: the session would prepare it for rows of the ORM, each time anew.
         found = session.connection().execute(statement, parameters or {})
-        return [self._record(*row) for row in found]
+        return [self._record(*row) for row in found.all()]  # all at once: row by row takes twice the time
 
     def all(
         self,

@@ -314,6 +314,20 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSeriesRecord:
+    job_id: str
+    project: str
+    first_step: int
+    first_loss: float | None
+    generation: int
+    from_step: int
+    last_step: int
+    last_loss: float | None
+    iteration_s: float
+    recent_s: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class LogRecord:
     seq: int
     project: str

@@ -490,6 +490,25 @@ class StepRow(Base):
     send_s: Mapped[float | None]
 
 
+class StepSeriesRow(Base):
+    """What a job's steps come to; written with them, so that a list of jobs reads one row a job."""
+
+    __tablename__ = "step_series"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"), primary_key=True)
+    project: Mapped[str] = mapped_column(Name)
+    first_step: Mapped[int] = mapped_column(BigInteger)
+    """Of all generations; the others are of the newest that has reported any."""
+    first_loss: Mapped[float | None]
+    generation: Mapped[int]
+    from_step: Mapped[int] = mapped_column(BigInteger)
+    last_step: Mapped[int] = mapped_column(BigInteger)
+    last_loss: Mapped[float | None]
+    iteration_s: Mapped[float]
+    """The median of `recent_s`."""
+    recent_s: Mapped[list[Any]]
+    """What its last steps took, the newest last; the generation's first, a warm-up, only if alone."""
+
+
 class LogRow(Base):
     """A line of a process's log. `line` is its number in that process's log, so that nothing stands twice."""
 
@@ -580,6 +599,19 @@ class AuditRow(Base):
         Index("audit_of_project", "project", "seq"),
         Index("audit_by_age", "last_at_s"),
     )
+
+
+class JobSpendingRow(Base):
+    """The sum of the ledger's rows of a job by kind and region; written with them. `unpriced` of them have no price."""
+
+    __tablename__ = "job_spending"
+    job_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    region: Mapped[str] = mapped_column(Name, primary_key=True)
+    project: Mapped[str] = mapped_column(Name)
+    quantity: Mapped[float]
+    amount_usd: Mapped[float]
+    unpriced: Mapped[int] = mapped_column(BigInteger)
 
 
 class MonthlySpendingRow(Base):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 
 from scheduler.job import Schedule
@@ -14,7 +15,17 @@ from scheduler.spec.job import parse_job
 from service import placements
 from service.accounts import make_administrator
 from service.db.repositories import access
-from service.db.tables import AllocationRow, Base, EventRow, JobRow, LedgerRow, StepRow
+from service.db.repositories.step_series import RECENT_STEPS
+from service.db.tables import (
+    AllocationRow,
+    Base,
+    EventRow,
+    JobRow,
+    JobSpendingRow,
+    LedgerRow,
+    StepRow,
+    StepSeriesRow,
+)
 from tests.control_world import job_document
 
 START_S = 1_700_000_000.0
@@ -44,10 +55,15 @@ def fill(engine: Engine, jobs: int) -> None:
         (JobRow, (job_row(number, spec) for number in range(jobs))),
         (AllocationRow, (allocation_row(number) for number in range(jobs))),
         (StepRow, (row for number in range(jobs) for row in _steps(number, jobs))),
+        (StepSeriesRow, (_series(number, jobs) for number in range(jobs))),
         (LedgerRow, (row for number in range(jobs) for row in _bills(number))),
+        (JobSpendingRow, (row for number in range(jobs) for row in _spent(number))),
         (EventRow, (row for number in range(jobs) for row in _events(number))),
     ):
         _store(engine, table, rows)
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:  # as its own daemon has done long before so much is stored
+            connection.execute(text("ANALYZE"))
 
 
 def _store(engine: Engine, table: type[Base], rows: Iterator[dict[str, Any]]) -> None:
@@ -139,6 +155,32 @@ def _steps(number: int, jobs: int) -> Iterator[dict[str, Any]]:
             "tokens": 128,
             "at_s": _at(number) + 6 + step / 2,
         }
+
+
+def _series(number: int, jobs: int) -> dict[str, Any]:
+    """Of its steps."""
+    steps = list(_steps(number, jobs))
+    recent_s = [step["step_time_s"] for step in steps[1:]][-RECENT_STEPS:]
+    return {
+        "job_id": history_id("job", number),
+        "project": "nlp",
+        "first_step": steps[0]["step"],
+        "first_loss": steps[0]["loss"],
+        "generation": 1,
+        "from_step": steps[0]["step"],
+        "last_step": steps[-1]["step"],
+        "last_loss": steps[-1]["loss"],
+        "iteration_s": median(recent_s),
+        "recent_s": recent_s,
+    }
+
+
+def _spent(number: int) -> Iterator[dict[str, Any]]:
+    """The sums of its bills."""
+    for bill in _bills(number):
+        yield {
+            name: bill[name] for name in ("job_id", "kind", "region", "project", "quantity", "amount_usd")
+        } | {"unpriced": 0}
 
 
 def _bills(number: int) -> Iterator[dict[str, Any]]:

@@ -10,11 +10,20 @@ from fastapi.responses import JSONResponse
 from scheduler.job import JobState
 from service import explanations, job_reports, jobs, limits, topics
 from service.api.access import Caller, Injected, Tokens
-from service.api.answers import REFUSALS, After, Cursor, Limit, ObjectId, Project, answered
+from service.api.answers import (
+    REFUSALS,
+    After,
+    Cursor,
+    Limit,
+    ObjectId,
+    Project,
+    answered,
+    answered_documents,
+)
 from service.api.etags import etag, wanted_version
 from service.api.schemas.base import Page
 from service.api.schemas.events import Event
-from service.api.schemas.jobs import SPEC, Explanation, Job, LogLine, Step
+from service.api.schemas.jobs import SPEC, Explanation, Job, LogLine, Step, document_of
 from service.api.sse import Batch, Feed, resume_after, stream
 from service.api.strict_json import StrictRoute
 from service.api.wire_route import WireRoute
@@ -65,13 +74,15 @@ async def list_jobs(
         list[JobState] | None, Query(description="in one of these states", max_length=16)
     ] = None,
     cursor: Cursor = None,
-    limit: Limit = limits.PAGE_DEFAULT,
+    limit: Annotated[
+        int, Query(ge=1, le=limits.JOB_PAGE_MAX, description="jobs at most")
+    ] = limits.PAGE_DEFAULT,
 ) -> Response:
     """Jobs, the newest first."""
     views, following = await jobs.list_page(
         services, principal, project=project, states=state or (), cursor=cursor, limit=limit
     )
-    return answered(Page[Job](items=[Job.of(view) for view in views], next=following))
+    return answered_documents([document_of(view) for view in views], following)
 
 
 @router.get("/{job_id}", response_model=Job)

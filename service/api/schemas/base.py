@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,6 +58,16 @@ def flat(record: Any, **more: Any) -> dict[str, Any]:
     """The fields of a record as a mapping, with others beside them."""
     # dataclasses.fields would make a list of them anew for each record of a page.
     return {name: getattr(record, name) for name in record.__dataclass_fields__} | more
+
+
+@cache
+def _shared(model: type[BaseModel], record: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record) if field.name in model.model_fields)
+
+
+def shown(model: type[BaseModel], record: Any) -> dict[str, Any]:
+    """The fields of a record that a model shows."""
+    return {name: getattr(record, name) for name in _shared(model, record.__class__)}
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from service.api.schemas.base import Answer, example, flat
+from service.api.schemas.base import Answer, example, shown
 from service.api.schemas.placements import (
     ALLOCATION,
     CHAIN,
@@ -16,7 +16,7 @@ from service.api.schemas.placements import (
 )
 from service.api.schemas.reasons import REASON, Reason
 from service.explanations import JobExplanation
-from service.job_views import JobView
+from service.job_views import AllocationView, JobView, SpentView
 
 SPEC = {
     "name": "gpt-small",
@@ -203,24 +203,56 @@ class Job(Answer):
 
     @classmethod
     def of(cls, view: JobView) -> Self:
-        allocations = [Allocation.of(allocation) for allocation in view.allocations]
-        last = allocations[-1] if allocations else None
-        return cls.model_validate(
-            flat(view.job)
-            | flat(view)
-            | {
-                "allocations": allocations,
-                "promised": None if view.promised is None else Promised.of(view.promised),
-                "tokens_per_s": view.tokens_per_s,
-                "mfu": view.mfu,
-                "preemptions": view.preemptions,
-                "moves": view.moves,
-                "chain": last.chain if last else (),
-                "placement": last.placement if last else None,
-                "why": last.why if last else None,
-                "predicted_iteration_s": last.predicted_iteration_s if last else None,
-            }
-        )
+        return cls.model_validate(document_of(view))
+
+
+def document_of(view: JobView) -> dict[str, Any]:
+    """The fields of a `Job` as they are answered. A list of jobs is written of these: most of its time would go into
+    looking through them once more."""
+    allocations = [_allocation(allocation) for allocation in view.allocations]
+    last = allocations[-1] if allocations else _NO_ALLOCATION
+    found = {
+        **shown(Job, view.job),
+        **shown(Job, view),
+        "reasons": [Reason.model_validate(reason) for reason in view.job.reasons],
+        "promised": None if view.promised is None else Promised.of(view.promised),
+        "tokens_per_s": view.tokens_per_s,
+        "mfu": view.mfu,
+        "preemptions": view.preemptions,
+        "moves": view.moves,
+        "energy_kwh": {"total": view.energy_kwh.total, "by_region": view.energy_kwh.by_region},
+        "cost_usd": {
+            **_spent(view.cost_usd),
+            "by_region": {region: _spent(spent) for region, spent in view.cost_usd.by_region.items()},
+            "unpriced_entries": view.cost_usd.unpriced_entries,
+        },
+        "allocations": allocations,
+        **{name: last[name] for name in _NO_ALLOCATION},
+    }
+    return {name: found[name] for name in Job.model_fields}
+
+
+_NO_ALLOCATION: dict[str, Any] = {"chain": (), "placement": None, "why": None, "predicted_iteration_s": None}
+
+
+def _allocation(view: AllocationView) -> dict[str, Any]:
+    """The fields of an `Allocation`."""
+    found = {
+        **shown(Allocation, view.allocation),
+        **shown(Allocation, view),
+        "placement": Placement.model_validate(view.allocation.placement),
+    }
+    return {name: found[name] for name in Allocation.model_fields}
+
+
+def _spent(view: SpentView) -> dict[str, float]:
+    """The fields of a `Spent`."""
+    return {
+        "electricity": view.electricity,
+        "egress": view.egress,
+        "rent": view.rent,
+        "total": view.total,
+    }
 
 
 class Step(Answer):

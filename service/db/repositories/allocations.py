@@ -31,6 +31,9 @@ _LIVE = AllocationRow.state != AllocationState.ENDED.value
 # Every snapshot reads these, and every move of a job some.
 _ALL_LIVE = _allocations.select(_LIVE).order_by(AllocationRow.created_at_s, AllocationRow.allocation_id)
 _LIVE_OF_JOB = _allocations.select(AllocationRow.job_id == bindparam("job"), _LIVE)
+_OF_JOBS = _allocations.select(AllocationRow.job_id.in_(bindparam("jobs", expanding=True))).order_by(
+    AllocationRow.job_id, AllocationRow.generation
+)
 _ENDED_OF_UNFINISHED = _allocations.select(
     AllocationRow.state == AllocationState.ENDED.value,
     AllocationRow.job_id.in_(select(JobRow.job_id).where(JobRow.state.in_(_UNFINISHED))),
@@ -80,12 +83,8 @@ def live_of_job(session: Session, job_id: str) -> AllocationRecord | None:
 
 def of_jobs(session: Session, scope: Scope, job_ids: Collection[str]) -> list[AllocationRecord]:
     """All generations, in order."""
-    return _allocations.all(
-        session,
-        AllocationRow.job_id.in_(job_ids),
-        scope.of(AllocationRow.project),
-        order_by=[AllocationRow.job_id, AllocationRow.generation],
-    )
+    found = _allocations.fetch(session, _OF_JOBS, {"jobs": list(job_ids)})
+    return [allocation for allocation in found if scope.covers(allocation.project)]
 
 
 def ended_of_unfinished_jobs(session: Session) -> list[AllocationRecord]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, bindparam, func, select, tuple_, union_all, update
 from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
@@ -23,6 +23,7 @@ _ENDED_LAST = (
     .order_by(JobRow.finished_at_s.desc(), JobRow.job_id.desc())
     .limit(bindparam("most"))
 )
+_NEWEST_FIRST = (JobRow.submitted_at_s.desc(), JobRow.job_id.desc())
 _ONE = _jobs.select(JobRow.job_id == bindparam("job"))
 
 
@@ -58,20 +59,17 @@ def page(
 ) -> list[JobRecord]:
     """Newest first, those before the key (submitted_at_s, job_id); of these states, or of any if none is given.
 
-    Several states are read one by one, each along its index: a database would sort all jobs of all of them.
+    Several states are looked for one by one, each along its index: a database would sort all jobs of all of them.
     """
     where = [scope.of(JobRow.project)]
     if before is not None:
         where.append(tuple_(JobRow.submitted_at_s, JobRow.job_id) < tuple_(*before))
-    newest_first = [JobRow.submitted_at_s.desc(), JobRow.job_id.desc()]
-    if not states:
-        return _jobs.all(session, *where, order_by=newest_first, limit=limit)
-    found = [
-        job
-        for state in sorted(set(states))
-        for job in _jobs.all(session, *where, JobRow.state == state, order_by=newest_first, limit=limit)
-    ]
-    return sorted(found, key=lambda job: (job.submitted_at_s, job.job_id), reverse=True)[:limit]
+    wanted = sorted(set(states))
+    if len(wanted) == 1:
+        where.append(JobRow.state == wanted[0])
+    elif wanted:
+        where = [JobRow.job_id.in_(_newest_of_any(wanted, where, limit))]
+    return _jobs.all(session, *where, order_by=_NEWEST_FIRST, limit=limit)
 
 
 def in_states(session: Session, states: Collection[JobState]) -> list[JobRecord]:
@@ -109,3 +107,17 @@ def change(session: Session, job: JobRecord, **values: Any) -> bool:
             .values(**values, version=job.version + 1)
         )
     )
+
+
+def _newest_of_any(states: Sequence[str], where: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:
+    """Ids of the newest in any of these states: of each so many along its index, and of those so many."""
+    each = [
+        select(JobRow.job_id, JobRow.submitted_at_s)
+        .where(*where, JobRow.state == state)
+        .order_by(*_NEWEST_FIRST)
+        .limit(limit)
+        .subquery()
+        for state in states
+    ]
+    found = union_all(*map(select, each)).subquery()
+    return select(found.c.job_id).order_by(found.c.submitted_at_s.desc(), found.c.job_id.desc()).limit(limit)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from service.db.tables import LedgerRow
+from service.db.parts import parts
+from service.db.tables import JobSpendingRow, LedgerRow
+from service.db.upsert import insert_of
 
 _AT_ONCE = 500  # ids in one statement
 _PAID = ("electricity", "rent", "egress")
 _SPENT_BY_JOBS = (
     select(
-        LedgerRow.job_id,
-        LedgerRow.kind,
-        LedgerRow.region,
-        func.sum(LedgerRow.quantity),
-        func.sum(LedgerRow.amount_usd),
-        func.count() - func.count(LedgerRow.price),
+        JobSpendingRow.job_id,
+        JobSpendingRow.kind,
+        JobSpendingRow.region,
+        JobSpendingRow.quantity,
+        JobSpendingRow.amount_usd,
+        JobSpendingRow.unpriced,
     )
-    .where(LedgerRow.job_id.in_(bindparam("jobs", expanding=True)))
-    .group_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
-    .order_by(LedgerRow.job_id, LedgerRow.kind, LedgerRow.region)
+    .where(JobSpendingRow.job_id.in_(bindparam("jobs", expanding=True)))
+    .order_by(JobSpendingRow.job_id, JobSpendingRow.kind, JobSpendingRow.region)
 )
 
 
@@ -40,10 +43,19 @@ class Spent:
     """Entries for which no price was known; they count with 0 USD."""
 
 
-def spent_by_jobs(session: Session, job_ids: Collection[str]) -> list[Spent]:
+def spent_by_jobs(session: Session, job_ids: Sequence[str]) -> list[Spent]:
     """Sums by job, kind and region."""
-    rows = session.connection().execute(_SPENT_BY_JOBS, {"jobs": sorted(job_ids)})
-    return [Spent(*row) for row in rows]
+    return [
+        Spent(*row)
+        for part in parts(job_ids)
+        for row in session.connection().execute(_SPENT_BY_JOBS, {"jobs": part}).all()
+    ]
+
+
+def add_spent(session: Session, project: str, spent: Sequence[Spent]) -> None:
+    """Count what has just been billed to jobs of a project; each job, kind and region once."""
+    rows = [{name: getattr(each, name) for name in Spent.__slots__} | {"project": project} for each in spent]
+    session.connection().execute(_add_spent(session.get_bind().dialect.name), rows)
 
 
 def spent_usd_by_allocation(session: Session, allocation_ids: Sequence[str]) -> dict[str, float]:
@@ -60,3 +72,15 @@ def spent_usd_by_allocation(session: Session, allocation_ids: Sequence[str]) -> 
         )
         spent |= {allocation_id: amount for allocation_id, amount in rows}  # noqa: C416 - dict() loses the types
     return spent
+
+
+@cache
+def _add_spent(dialect: str) -> Any:
+    table = JobSpendingRow.__table__
+    statement = insert_of(dialect, table)
+    return statement.on_conflict_do_update(
+        index_elements=["job_id", "kind", "region"],
+        set_={
+            name: table.c[name] + statement.excluded[name] for name in ("quantity", "amount_usd", "unpriced")
+        },
+    )

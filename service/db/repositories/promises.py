@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
@@ -15,6 +15,7 @@ from service.db.tables import PromiseRow
 
 _promises = Reader(PromiseRecord, PromiseRow)
 _ALL = _promises.select().order_by(PromiseRow.seq)
+_OF_JOBS = _promises.select(PromiseRow.job_id.in_(bindparam("jobs", expanding=True)))
 _BY_KIND = select(PromiseRow.kind, func.count()).group_by(PromiseRow.kind)
 
 
@@ -31,7 +32,7 @@ def all_of_them(session: Session) -> list[PromiseRecord]:
 
 def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, PromiseRecord]:
     """By job, for those of these jobs that have one."""
-    found = _promises.all(session, PromiseRow.job_id.in_(job_ids))
+    found = _promises.fetch(session, _OF_JOBS, {"jobs": list(job_ids)})
     return {record.job_id: record for record in found}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from scheduler.profile import boundary_bytes
 from service.control.billing import bill
 from service.db.reader import Reader
 from service.db.records import LedgerRecord
-from service.db.repositories import cluster, jobs
+from service.db.repositories import cluster, jobs, ledger
 from service.db.scope import EVERYTHING
 from service.db.tables import LedgerRow
 from service.snapshots import spec_of
@@ -222,3 +223,24 @@ async def test_what_a_server_ahead_of_the_others_has_billed_is_the_end_of_it(wor
     assert allocation.state == "ended"
     assert allocation.ended_at_s == allocation.billed_until_s
     assert allocation.ended_at_s == max(row.to_s for row in await _ledger(world, "electricity"))
+
+
+async def test_what_a_job_is_told_to_have_cost_is_the_sum_of_its_bills(world: World) -> None:
+    await FakeAgent(world, "eu-north").join()  # the region must be there to be priced
+    await world.price("electricity", "eu-north", [(-3600, 0.10), (600, 0.50)])
+    job_id, agents = await _running(world)
+    for step in (1, 2, 3):
+        agents[-1].step(step)
+        await world.beats(agents)
+        world.clock.advance(400)
+        await bill(world.services, world.leadership)
+    rows = await world.run(lambda session: _rows.all(session, order_by=[LedgerRow.seq]))
+    kept = await world.run(lambda session: ledger.spent_by_jobs(session, [job_id]))
+    assert {(each.kind, each.region) for each in kept} == {(row.kind, row.region) for row in rows}
+    assert len(kept) < len(rows)
+    for each in kept:
+        mine = [row for row in rows if (row.kind, row.region) == (each.kind, each.region)]
+        assert each.quantity == pytest.approx(math.fsum(row.quantity for row in mine), rel=1e-12)
+        assert each.amount_usd == pytest.approx(math.fsum(row.amount_usd for row in mine), rel=1e-12)
+        assert each.unpriced == sum(row.price is None for row in mine)
+    assert {bool(each.unpriced) for each in kept} == {True, False}

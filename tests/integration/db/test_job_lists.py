@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, insert, select, text
 from sqlalchemy.orm import Session
 
+from scheduler.spec.job import parse_job
 from service import job_views
+from service.api.answers import answered_documents
+from service.api.schemas.base import Page
+from service.api.schemas.jobs import Job, document_of
+from service.db import agent_queries, migrate
 from service.db.engine import make_engine
-from service.db.repositories import access, jobs, reports
+from service.db.repositories import access, jobs, ledger
 from service.db.scope import EVERYTHING, Scope
-from service.db.tables import AllocationRow, Base, JobRow, StepRow
+from service.db.tables import AllocationRow, Base, JobRow, LedgerRow, StepSeriesRow
+from tests.control_world import job_document
 from tests.perf.history import allocation_row, history_id, job_row
 
 STATES = ("queued", "running", "succeeded", "failed")
 JOBS = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A database with jobs, and the steps of each as its generations told them, in order."""
+
+    engine: Engine
+    told: Mapping[str, Sequence[dict[str, Any]]]
+
+
 @pytest.fixture
-def filled(engine: Engine) -> Engine:
+def filled(engine: Engine) -> Filled:
     """Jobs of two projects in all states, several of them submitted at one moment; some have run in generations."""
     draw = random.Random(5)
-    rows, generations, steps = [], [], []
+    spec = parse_job(job_document()).completed()
+    rows, generations, told = [], [], {}
     for number in range(JOBS):
-        row = job_row(number, {"model": {}})
+        row = job_row(number, spec)
         row |= {
             "project": draw.choice(("nlp", "vision")),
             "state": draw.choice(STATES),
             "submitted_at_s": 1e9 + number // 3,
+            "reasons": draw.choice(([], [{"code": "PlanPending", "detail": "soon"}])),
+            "reported_steps": 0,
+            "generation": draw.randrange(4),
         }
-        reached: dict[int, tuple[int, int]] = {}
-        generation = 0
-        for generation in range(1, draw.randrange(4) + 1):
-            begin = draw.randrange(1, 120)
+        told[row["job_id"]] = steps = []
+        for generation in range(1, row["generation"] + 1):
+            begin = draw.randrange(1, 120) if steps else 1
             generations.append(
                 allocation_row(number)
                 | {
@@ -44,37 +67,54 @@ def filled(engine: Engine) -> Engine:
                     "project": row["project"],
                     "generation": generation,
                     "first_step": begin,
+                    "stop_cause": draw.choice((None, "preempted", "moved")),
                 }
             )
-            reached |= {step: (generation, step) for step in range(begin, begin + draw.choice((0, 1, 7, 90)))}
-        row["reported_steps"] = max(reached, default=0)
-        row["generation"] = generation
+            for step in range(begin, begin + draw.choice((0, 1, 2, 7, 50, 51, 90))):
+                row["reported_steps"] = step
+                steps.append(_step(row, generation, step, draw))
         rows.append(row)
-        steps += [
-            {
-                "job_id": row["job_id"],
-                "step": step,
-                "project": row["project"],
-                "generation": held[0],
-                "loss": None if step % 7 == 0 else float(step),
-                "step_time_s": draw.random(),
-                "tokens": 1,
-                "at_s": 1.0,
-            }
-            for step, held in reached.items()
-        ]
     with Session(engine) as session:
         for project in ("nlp", "vision"):
             access.ensure_project(session, project, 0.0)
-        for table, values in ((JobRow, rows), (AllocationRow, generations), (StepRow, steps)):
+        for table, values in ((JobRow, rows), (AllocationRow, generations)):
             session.execute(insert(table.__table__), values)  # type: ignore[arg-type]  # it is a Table
+        waiting = {job_id: list(steps) for job_id, steps in told.items()}
+        while any(waiting.values()):
+            agent_queries.store_steps(session, _some(waiting, draw))
         session.commit()
-    return engine
+    return Filled(engine, told)
 
 
-def test_pages_hold_every_job_once_the_newest_first(filled: Engine) -> None:
+def _step(row: dict[str, Any], generation: int, step: int, draw: random.Random) -> dict[str, Any]:
+    return {
+        "job_id": row["job_id"],
+        "step": step,
+        "project": row["project"],
+        "generation": generation,
+        "loss": math.nan if step % 7 == 0 else draw.random(),
+        "step_time_s": draw.random(),
+        "tokens": 1,
+        "at_s": 1.0,
+        "grad_norm": None,
+        "compute_s": None,
+        "send_s": None,
+    }
+
+
+def _some(waiting: dict[str, list[dict[str, Any]]], draw: random.Random) -> list[dict[str, Any]]:
+    """The next steps of each job, as many heartbeats bring them: some of them again."""
+    taken = []
+    for job_id, steps in waiting.items():
+        count = draw.randrange(5)
+        taken += steps[:count]
+        waiting[job_id] = steps[count if draw.random() < 0.8 else count // 2 :]
+    return taken
+
+
+def test_pages_hold_every_job_once_the_newest_first(filled: Filled) -> None:
     asked = ((), ("running",), ("running", "queued"), STATES, ("cancelled",))
-    with Session(filled) as session:
+    with Session(filled.engine) as session:
         everyone = jobs._jobs.all(session)
         for scope, states in product((EVERYTHING, Scope("nlp"), Scope("nobody")), asked):
             expected = sorted(
@@ -111,20 +151,80 @@ def test_no_list_sorts_or_looks_at_what_it_does_not_show(tmp_path: Path) -> None
     engine.dispose()
 
 
-def test_a_list_tells_of_each_job_what_it_would_tell_alone(
-    filled: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Session(filled) as session:
+def test_a_list_tells_of_each_job_what_it_would_tell_alone(filled: Filled) -> None:
+    with Session(filled.engine) as session:
         everyone = jobs._jobs.all(session, order_by=[JobRow.job_id])
         together = job_views.view_jobs(session, everyone, 2e9)
-        monkeypatch.setattr(reports, "recent_times", lambda _session, _ids: {})
         alone = [job_views.view_jobs(session, [job], 2e9)[0] for job in everyone]
-        ends = {
-            job.job_id: [step.loss for step in reports.steps(session, EVERYTHING, job.job_id, 0, 1000)]
-            for job in everyone
-        }
     assert together == alone
-    assert sum(view.measured_iteration_s is not None for view in together) > JOBS / 3
-    for view in together:
-        losses = ends[view.job.job_id]
-        assert (view.first_loss, view.last_loss) == ((losses[0], losses[-1]) if losses else (None, None))
+    page = json.loads(answered_documents([document_of(view) for view in together], "next").body)
+    validated = Page[Job](items=[Job.of(view) for view in together], next="next")
+    assert page == validated.model_dump(mode="json")
+    assert json.dumps(page["items"]) == json.dumps(
+        [json.loads(job.model_dump_json()) for job in validated.items]
+    )
+
+
+def test_losses_and_iteration_time_are_those_of_the_steps(filled: Filled) -> None:
+    with Session(filled.engine) as session:
+        views = job_views.view_jobs(session, jobs._jobs.all(session), 2e9)
+    for view in views:
+        told = filled.told[view.job.job_id]
+        if not told:
+            assert (view.first_loss, view.last_loss, view.measured_iteration_s) == (None, None, None)
+            continue
+        newest = [step for step in told if step["generation"] == told[-1]["generation"]]
+        first = [step for step in told if step["step"] == 1][-1]
+        assert view.first_loss == _finite(first["loss"])
+        assert view.last_loss == _finite(newest[-1]["loss"])
+        warm_s = [step["step_time_s"] for step in newest[1:] or newest]
+        assert view.measured_iteration_s == median(warm_s[-50:])
+    assert sum(view.measured_iteration_s is not None for view in views) > JOBS / 3
+
+
+def test_what_a_list_tells_is_filled_from_what_an_older_version_stored(filled: Filled) -> None:
+    with filled.engine.begin() as connection:
+        connection.execute(insert(LedgerRow.__table__), _bills(filled.told))  # type: ignore[arg-type]
+    told = _beside(filled.engine)
+    assert len(told) > JOBS / 3
+    migrate.downgrade(filled.engine, "0010")
+    migrate.upgrade(filled.engine)
+    assert _beside(filled.engine) == told
+    with Session(filled.engine) as session:
+        spent = ledger.spent_by_jobs(session, list(filled.told))
+    assert {(each.job_id, each.quantity, each.amount_usd, each.unpriced) for each in spent} == {
+        (job_id, 3.0, 5.0, 1) for job_id in filled.told
+    }
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
+
+
+def _beside(engine: Engine) -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(select(StepSeriesRow.__table__).order_by(StepSeriesRow.job_id)).all())
+
+
+def _bills(job_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Two of a kind and region for each job, the second without a price."""
+    return [
+        {
+            "project": "nlp",
+            "job_id": job_id,
+            "allocation_id": f"of-{job_id}",
+            "kind": "electricity",
+            "region": "eu-north",
+            "dst": "",
+            "gpu_type": "",
+            "from_s": from_s,
+            "to_s": from_s + 1,
+            "quantity": quantity,
+            "unit": "kWh",
+            "price": price,
+            "price_source": "test",
+            "amount_usd": amount_usd,
+        }
+        for job_id in job_ids
+        for from_s, quantity, price, amount_usd in ((0.0, 1.0, 5.0, 5.0), (1.0, 2.0, None, 0.0))
+    ]
