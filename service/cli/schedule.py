@@ -81,6 +81,7 @@ def comparison_page(made: Document) -> Iterator[RenderableType]:
             ("why there", made["why"]),
             ("pipeline", f"{made['stages']} stages, {made['micro_batches']} micro-batches an iteration"),
             ("asks for", made["asked"]),
+            ("updates", _updates(made)),
             ("no price known for", ", ".join(made["unpriced_regions"])),
         )
     )
@@ -90,7 +91,7 @@ def comparison_page(made: Document) -> Iterator[RenderableType]:
     columns = ["SCHEDULE", ">ITERATION", ">TO ASKED", ">BUBBLE", ">MEMORY OF A GPU", "FITS", ">LINKS"]
     yield heading("Schedules")
     yield table(
-        [*columns, ">PER 1,000 STEPS", "RUNS TODAY"],
+        [*columns, ">PER 1,000 STEPS", "RUNS"],
         [_row(each, made, asked_s) for each in found],
     )
     if made["advice"] is not None:
@@ -100,10 +101,22 @@ def comparison_page(made: Document) -> Iterator[RenderableType]:
         yield heading("Notes")
         yield table(["SCHEDULE", ""], notes)
     yield Text(
-        "\nMEMORY: the fullest rank. LINKS: sent between regions in an iteration. RUNS TODAY: by its name in "
-        "training.schedule, by schedule: auto, or not.",
+        "\nMEMORY: the fullest rank. LINKS: sent between regions in an iteration. RUNS: whether this job can ask for "
+        "it, by its name in training.schedule.",
         style="dim",
     )
+
+
+def _updates(made: Document) -> str | None:
+    """What updates within an iteration do to the times below; None where they come at its end."""
+    if made["update_every"] is None:
+        return None
+    pace = (
+        "iterations run one into the other, and are timed so"
+        if made["keeps_full"]
+        else "each iteration ends apart"
+    )
+    return f"every {made['update_every']} micro-batches: {pace}; only windows of whole backwards go with that"
 
 
 def _row(each: Document, made: Document, asked_s: float | None) -> list[object]:
@@ -142,6 +155,8 @@ def _too_full(each: Document, made: Document) -> str:
         for rank, (peak, where) in enumerate(zip(each["peak_bytes"], made["ranks"], strict=True))
         if peak > where["memory_bytes"]
     ]
+    if not full:
+        return "its updates allow fewer in flight"
     return f"rank {', '.join(full[:4])}{' …' if len(full) > 4 else ''}"
 
 

@@ -17,6 +17,7 @@ from scheduler.cluster import Ownership
 from scheduler.errors import InvalidValueError
 from scheduler.job import Schedule
 from scheduler.pipeline.choice import ROUNDING, choose_window
+from scheduler.pipeline.iteration import long_run_s
 from scheduler.pipeline.plan.auto import Fastest, Lag, lagged_makespan_s
 from scheduler.pipeline.plan.catalogue import (
     CHIMERA,
@@ -36,7 +37,7 @@ from scheduler.pipeline.plan.order_run import order_peak_bytes, run_order
 from scheduler.pipeline.plan.setting import Setting, in_line
 from scheduler.pipeline.schedules import Window, strict_window
 from scheduler.price import KnownPrices
-from scheduler.profile import boundary_bytes
+from scheduler.profile import Workload, boundary_bytes
 from scheduler.snapshot import Snapshot
 from scheduler.units import format_duration
 
@@ -128,7 +129,7 @@ class _Table:
     def _note(self, schedule: str) -> str | None:
         if self._loops_too_far(schedule):
             return "no job is given it there: a loop stands in two regions at most"
-        if schedule != Schedule.AUTO:
+        if schedule != Schedule.AUTO or self._setting.spec.training.update_every is not None:
             return NOTES.get(schedule)
         setting, given = self._setting, fastest_given(self._setting)
         if given.makespan_s <= fastest_of(setting).makespan_s * (1 + ROUNDING):
@@ -156,6 +157,8 @@ class _Table:
     def _figures(self, schedule: str) -> Figures:
         setting, m = self._setting, self._setting.micro_batches
         split = setting.split
+        if setting.spec.training.update_every is not None:
+            self._require_window(schedule)
         if schedule in WINDOWS:
             choice = choose_window(Schedule(schedule), split.chain, m, split.limits)
             return self._of_window(choice.schedule, choice.window, (), choice.timeline.makespan_s)
@@ -165,8 +168,16 @@ class _Table:
             lag = tuple(window[0] - cap for cap in window)
             return self._of_window(Schedule.ZB_H1, window, lag, lagged_makespan_s(split, window, lag, m))
         if schedule == Schedule.AUTO:
-            return self._of_fastest(fastest_of(setting))
+            updates = setting.spec.training.update_every is not None
+            return self._of_fastest(fastest_given(setting) if updates else fastest_of(setting))
         return self._of_order(schedule, *order_of(setting, schedule))
+
+    def _require_window(self, schedule: str) -> None:
+        """Of a job whose updates come within an iteration: whole backwards, one part a stage."""
+        if schedule == CHIMERA or Schedule(schedule).is_ordered:
+            raise InvalidValueError(
+                "run.updates", "given", "to be left out: no update may come within this order"
+            )
 
     def _of_fastest(self, found: Fastest) -> Figures:
         if found.rule is None:
@@ -175,8 +186,10 @@ class _Table:
         return self._of_order(found.schedule, *on_a_line(self._setting, order))
 
     def _of_window(self, comes_to: str, window: Window, lag: Lag, makespan_s: float) -> Figures:
-        """By the formulas of windows: of any size."""
+        """By the formulas of windows: of any size. Where iterations run one into the other, by its pace."""
         setting, m = self._setting, self._setting.micro_batches
+        if Workload.of(setting.spec).keeps_full:
+            makespan_s = m * long_run_s(setting.split.chain, window)
         profiles = setting.evaluation.stage_profiles
         peaks = tuple(
             profile.weight_bytes + (cap + behind) * profile.inflight_bytes
@@ -192,7 +205,9 @@ class _Table:
         busy_s = [
             m * (profile.pace_s + more_s) for profile, more_s in zip(profiles, splitting_s, strict=True)
         ]
-        return self._made(comes_to, makespan_s + setting.end_s(line(setting.ranks)), busy_s, peaks, links)
+        allowed = all(cap <= profile.most_in_flight for cap, profile in zip(window, profiles, strict=True))
+        iteration_s = makespan_s + setting.end_s(line(setting.ranks))
+        return self._made(comes_to, iteration_s, busy_s, peaks, links, allowed=allowed)
 
     def _of_order(self, comes_to: str, pipeline: Pipeline, order: Order) -> Figures:
         setting = self._setting
@@ -215,10 +230,16 @@ class _Table:
         busy_s: Sequence[float],
         peaks: tuple[float, ...],
         links: tuple[LinkUse, ...],
+        *,
+        allowed: bool = True,
     ) -> Figures:
+        """`allowed` tells whether its updates allow as many micro-batches in flight."""
         # Sums of the same seconds in another order: a rank that never waits may come out a rounding above 1.
         busy = [min(1.0, each / iteration_s) for each in busy_s]
-        fits = all(peak <= most for peak, most in zip(peaks, self._setting.memory_bytes, strict=True))
+        fits = (
+            all(peak <= most for peak, most in zip(peaks, self._setting.memory_bytes, strict=True))
+            and allowed
+        )
         usd = self._bill(iteration_s, busy, links)
         return Figures(str(comes_to), iteration_s, 1 - fmean(busy), peaks, fits, links, usd)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from scheduler.pipeline.plan.advice import JobAdvice
 from scheduler.pipeline.plan.comparison import Comparison as Compared
 from scheduler.pipeline.plan.what_if import BILLED_STEPS, Figures, Row
+from scheduler.profile import Workload
 from service.api.schemas.base import Answer, example, flat
 
 LINK = {"src": "eu-west", "dst": "eu-north", "sent_bytes": 524288.0}
@@ -53,6 +54,8 @@ COMPARISON = {
     "why": "bace's choice now. 3 stages, the most it may have on this cluster (K*)",
     "stages": 3,
     "micro_batches": 8,
+    "update_every": None,
+    "keeps_full": False,
     "asked": "1f1b",
     "ranks": [RANK, RANK, {**RANK, "region": "eu-north"}],
     "cuts": [CUT],
@@ -236,6 +239,10 @@ class Comparison(Answer):
     """Why it is this chain."""
     stages: int
     micro_batches: int
+    update_every: int | None
+    """Micro-batches an update, where `run.updates` lets them come within an iteration; null: once, at its end."""
+    keeps_full: bool
+    """Whether iterations run one into the other: then `iteration_s` is what one takes in the long run."""
     asked: str
     """What the job asks for."""
     ranks: list[Rank]
@@ -257,6 +264,8 @@ class Comparison(Answer):
                 "why": found.why,
                 "stages": setting.ranks,
                 "micro_batches": setting.micro_batches,
+                "update_every": setting.spec.training.update_every,
+                "keeps_full": Workload.of(setting.spec).keeps_full,
                 "asked": found.spec.training.schedule.value,
                 "ranks": [
                     {"region": region, "gpu_type": gpu.name, "memory_bytes": memory_bytes}

@@ -31,7 +31,8 @@ export function schedules(path, signal) {
 
 function facts(made) {
   const unpriced = made.unpriced_regions.length ? ` No price of electricity is known in ${made.unpriced_regions.join(", ")}.` : "";
-  return h("p", { class: "soft small" }, `${made.chain.replaceAll(">", " → ")}, ${made.micro_batches} micro-batches an iteration; ${made.why}.${unpriced}`.replace("..", "."));
+  const updates = made.update_every === null ? "" : ` An update every ${made.update_every} micro-batches: only windows of whole backwards go with that${made.keeps_full ? ", and iterations run one into the other" : ""}.`;
+  return h("p", { class: "soft small" }, `${made.chain.replaceAll(">", " → ")}, ${made.micro_batches} micro-batches an iteration; ${made.why}.${updates}${unpriced}`.replace("..", "."));
 }
 
 // The fastest that fits comes first, what does not fit last. A name draws its timeline.
@@ -39,7 +40,7 @@ function rows(made, shown, ask) {
   const found = made.schedules.filter((each) => each.available)
     .sort((a, b) => Number(b.fits) - Number(a.fits) || a.iteration_s - b.iteration_s);
   const asked = found.find((each) => each.schedule === made.asked);
-  const columns = [["Schedule"], ["Iteration", "num"], ["To asked", "num"], ["Bubble", "num"], ["Fullest GPU", "num"], ["Fits"], ["Over links", "num"], ["1,000 steps", "num"], ["Runs today"]];
+  const columns = [["Schedule"], ["Iteration", "num"], ["To asked", "num"], ["Bubble", "num"], ["Fullest GPU", "num"], ["Fits"], ["Over links", "num"], ["1,000 steps", "num"], ["Runs"]];
   return table(columns, found.map((each) => {
     const rank = each.peak_bytes.indexOf(Math.max(...each.peak_bytes));
     const change = asked ? 100 * (each.iteration_s / asked.iteration_s - 1) : null;

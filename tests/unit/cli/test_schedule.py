@@ -31,7 +31,7 @@ def offline(bace: Bace, *arguments: str, job: str = JOB) -> Result:
 
 
 def test_a_server_is_asked_with_the_job_the_chain_and_what_to_draw(bace: Bace, server: FakeServer) -> None:
-    full = {**SCHEDULE, "schedule": "gpipe", "fits": False, "peak_bytes": [4e9, 4.1e9, 1e9], "runs": "auto"}
+    full = {**SCHEDULE, "schedule": "gpipe", "fits": False, "peak_bytes": [4e9, 4.1e9, 1e9]}
     no = {
         **SCHEDULE, "schedule": "zb-v", "available": False, "comes_to": None, "iteration_s": None,
         "bubble_fraction": None, "peak_bytes": [], "fits": None, "links": [], "usd_per_1000_steps": None,
@@ -55,7 +55,7 @@ def test_a_server_is_asked_with_the_job_the_chain_and_what_to_draw(bace: Bace, s
     assert asked["body"]["name"] == "llama"
     assert parse_qs(asked["query"]) == {"placement": ["eu-west:2,eu-north:1"], "picture": ["1f1b"]}
     assert Path("out.svg").read_text(encoding="utf-8") == PICTURE["svg"]
-    for told in ("gpt-small", "eu-west:2>eu-north:1", "no: rank 0, 1", "by auto", "a multiple of 6", "$0.13"):
+    for told in ("gpt-small", "eu-west:2>eu-north:1", "no: rank 0, 1", "yes", "a multiple of 6", "$0.13"):
         assert told in result.output
     assert result.output.index("1f1b (slack-1f1b)") < result.output.index("gpipe"), (
         "what does not fit comes last"
@@ -133,3 +133,13 @@ def test_a_scenario_that_cannot_be_read_is_bad_input(bace: Bace) -> None:
     result = bace("schedule", "-", "--scenario", "none.yaml", stdin=JOB)
     assert result.exit_code == Exit.USAGE
     assert "a scenario file that can be read" in result.output
+
+
+def test_what_updates_within_an_iteration_do_is_told(bace: Bace, server: FakeServer) -> None:
+    job = JOB + "run: {builtin: gpt, updates: {rule: 2bw, every: 4}}\n"
+    result = offline(bace, "--placement", CHAIN, job=job)
+    assert result.exit_code == Exit.OK
+    for told in ("every 4 micro-batches", "one into the other", "to be left out", "allow fewer in flight"):
+        assert told in " ".join(result.output.split()), told
+    plain = offline(bace, "--placement", CHAIN)
+    assert "updates  every" not in plain.output

@@ -220,6 +220,41 @@ def test_what_a_worker_can_run_is_told(snapshot):
     assert large["auto"].figures is not None
 
 
+def updating(schedule: str, rule: str, every: int = 4, codec: bool = False, **training: object) -> JobSpec:
+    document = {
+        "name": "what-if",
+        "model": {"preset": "llama-3.1-8b", "seq_len": 2048},
+        "training": {"steps": 100, "micro_batches": 8, "schedule": schedule, **training},
+        "parallelism": {"stages": 4, **({"codec": {"mapl": {"rank": 64}}} if codec else {})},
+        "run": {"builtin": "gpt", "updates": {"rule": rule, "every": every}},
+    }
+    return parse_job(document).to_spec("job-1", "default", 0.0)
+
+
+@pytest.mark.parametrize("codec", [False, True])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "slack-1f1b", "auto"])
+def test_updates_within_an_iteration_are_in_what_their_job_is_told(snapshot, schedule, codec):
+    spec = updating(schedule, "paci", codec=codec)
+    made = asked(spec, snapshot)
+    figures = rows(made)[schedule].figures
+    given = evaluate(spec, made.setting.cluster, made.setting.placement.segments, made.setting.placement.cuts)
+    assert figures.iteration_s == pytest.approx(given.iteration_s, rel=1e-12)
+    if schedule != "gpipe" and not codec:
+        assert figures.iteration_s < rows(asked(job(), snapshot))[schedule].figures.iteration_s, (
+            "it stays full"
+        )
+    for name, row in rows(made).items():
+        if name not in ("gpipe", "1f1b", "slack-1f1b", "auto"):
+            assert (row.figures, row.runs) == (None, Runs.NOT)
+            assert "run.updates is given, it needs to be left out" in row.note
+
+
+def test_more_in_flight_than_updates_allow_does_not_fit(snapshot):
+    found = rows(asked(updating("1f1b", "2bw"), snapshot))
+    assert found["1f1b"].figures.fits
+    assert not found["gpipe"].figures.fits, "8 micro-batches, and two versions are for 5"
+
+
 def test_memory_that_is_too_small_is_told_rank_by_rank(snapshot):
     types = {name: replace(gpu, memory_bytes=90e9) for name, gpu in snapshot.cluster.gpu_types.items()}
     world = replace(snapshot, cluster=replace(snapshot.cluster, gpu_types=types))
