@@ -110,6 +110,19 @@ class Metrics:
             buckets=_JOB_BUCKETS_S,
             registry=self.registry,
         )
+        self.training_drift = self._gauge(
+            "bace_training_drift_updates",
+            "Most updates of a stage between a forward and its backward, of running jobs that update within a step.",
+            ["queue"],
+        )
+        self.training_drift_bound = self._gauge(
+            "bace_training_drift_bound_updates", "The largest bound of that.", ["queue"]
+        )
+        self.training_rolled_back = self._gauge(
+            "bace_training_rolled_back_updates",
+            "Updates that stages of running jobs took back in this generation.",
+            ["queue"],
+        )
         self.jobs_finished = Counter(
             "bace_jobs_finished", "Jobs that came to an end.", ["state"], registry=self.registry
         )

@@ -95,6 +95,9 @@ def _step_row(report: StepReport, reporter: Reporter, at_s: float) -> dict[str, 
         "grad_norm": report.grad_norm,
         "compute_s": report.compute_s,
         "send_s": report.send_s,
+        "drift": report.drift,
+        "drift_bound": report.drift_bound,
+        "rolled_back": report.rolled_back,
     }
 
 

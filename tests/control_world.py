@@ -445,8 +445,8 @@ class FakeAgent:
     def alive(self) -> list[str]:
         return [key for key, report in self.running.items() if report.state not in ENDED]
 
-    def step(self, *steps: int, key: str | None = None) -> None:
-        """Its first process reports these steps."""
+    def step(self, *steps: int, key: str | None = None, **told: Any) -> None:
+        """Its first process reports these steps; `told` are further fields of a report."""
         for step in steps:
             self._report(
                 StepReport(
@@ -457,6 +457,7 @@ class FakeAgent:
                     step_time_s=1.0,
                     tokens=128,
                     at_s=self.world.clock.now(),
+                    **told,
                 )
             )
 

@@ -101,6 +101,8 @@ def step_line(step: Document, job: Document) -> str:
         parts.append(f"({format_duration(step['compute_s'])} computing)")
     if step["grad_norm"] is not None:
         parts.append(f"gradients {step['grad_norm']:.3g}")
+    if step["drift"] is not None:
+        parts.append(f"drift {step['drift']} of {step['drift_bound']}")
     return "  ".join(parts)
 
 

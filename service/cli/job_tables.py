@@ -86,6 +86,7 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
     yield "throughput", _throughput(job)
     yield "codec", codec_text(job["spec"])
     yield "updates", updates_text(job["spec"])
+    yield "drift", lateness_text(job)
     yield "retries", job["retries"] or None
     yield "preempted", _times(job["preemptions"])
     yield "moved", _times(job["moves"])
@@ -122,6 +123,16 @@ def updates_text(job: Document) -> str | None:
     }[updates["rule"]]
     every = "each micro-batch" if updates["every"] == 1 else f"each {updates['every']} micro-batches"
     return f"{updates['rule']}, {every}: {known}; it changes what is learned (docs/asynchrony.md)"
+
+
+def lateness_text(told: Document) -> str | None:
+    """`at most 3 updates between a forward and its backward (bound 5); 2 updates taken back`, of a job or a step."""
+    if told["drift"] is None:
+        return None
+    drift = (
+        f"at most {told['drift']} updates between a forward and its backward (bound {told['drift_bound']})"
+    )
+    return f"{drift}; {told['rolled_back']} updates taken back" if told["rolled_back"] else drift
 
 
 def plan_page(plan: Document) -> Iterator[RenderableType]:

@@ -36,6 +36,8 @@ class View:
     jobs: list[tuple[str, str, int]]
     oldest_waiting: list[tuple[str, float]]
     first_reasons: Counter[str]
+    lateness: list[tuple[str, int, int, int]]
+    """(project, largest drift, largest bound, updates taken back)."""
     promised: dict[str, int]
     """Jobs whose place is promised, by kind."""
     nodes: list[NodeRecord]
@@ -92,6 +94,7 @@ class Observer:
             first_reasons=Counter(
                 str(reasons[0]["code"]) for reasons in metrics_queries.reasons_of_waiting(session) if reasons
             ),
+            lateness=metrics_queries.lateness_of_running(session),
             promised=promises.count_by_kind(session),
             nodes=nodes,
             gpus={
@@ -125,6 +128,12 @@ class Observer:
         metrics.unplaced_jobs.clear()
         for reason, count in view.first_reasons.items():
             metrics.unplaced_jobs.labels(reason).set(count)
+        late = (metrics.training_drift, metrics.training_drift_bound, metrics.training_rolled_back)
+        for gauge in late:
+            gauge.clear()
+        for project, *told in view.lateness:
+            for gauge, value in zip(late, told, strict=True):
+                gauge.labels(project).set(value)
         metrics.promised_jobs.clear()
         for kind, count in view.promised.items():
             metrics.promised_jobs.labels(kind).set(count)

@@ -9,10 +9,11 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from scheduler.job import FINAL_JOB_STATES, JobState
-from service.db.tables import AgentRow, EventRow, JobRow, LedgerRow, NodeRow
+from service.db.tables import AgentRow, EventRow, JobRow, LedgerRow, NodeRow, StepSeriesRow
 
 _FINAL = [state.value for state in FINAL_JOB_STATES]
 _QUEUED = JobState.QUEUED.value
+_RUNNING = JobState.RUNNING.value
 KWH_KINDS = ("electricity",)
 
 
@@ -47,6 +48,29 @@ def unfinished_by_project(session: Session) -> list[tuple[str, str, int]]:
         .group_by(JobRow.project, JobRow.state)
     )
     return [(project, state, count) for project, state, count in rows]
+
+
+def lateness_of_running(session: Session) -> list[tuple[str, int, int, int]]:
+    """(project, largest drift, largest bound, updates taken back) of what runs and updates within a step."""
+    rows = session.execute(
+        select(
+            JobRow.project,
+            func.max(StepSeriesRow.drift),
+            func.max(StepSeriesRow.drift_bound),
+            func.sum(StepSeriesRow.rolled_back),
+        )
+        .join(StepSeriesRow, StepSeriesRow.job_id == JobRow.job_id)
+        .where(
+            JobRow.state == _RUNNING,
+            StepSeriesRow.generation == JobRow.generation,
+            StepSeriesRow.drift.is_not(None),
+        )
+        .group_by(JobRow.project)
+    )
+    return [
+        (project, drift or 0, bound or 0, int(rolled_back or 0))
+        for project, drift, bound, rolled_back in rows
+    ]
 
 
 def oldest_waiting(session: Session) -> list[tuple[str, float]]:

@@ -311,6 +311,9 @@ class StepRecord:
     grad_norm: float | None
     compute_s: float | None
     send_s: float | None
+    drift: int | None
+    drift_bound: int | None
+    rolled_back: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +328,9 @@ class StepSeriesRecord:
     last_loss: float | None
     iteration_s: float
     recent_s: list[float]
+    drift: int | None
+    drift_bound: int | None
+    rolled_back: int | None
 
 
 @dataclass(frozen=True, slots=True)

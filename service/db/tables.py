@@ -488,6 +488,9 @@ class StepRow(Base):
     grad_norm: Mapped[float | None]
     compute_s: Mapped[float | None]
     send_s: Mapped[float | None]
+    drift: Mapped[int | None] = mapped_column(BigInteger)
+    drift_bound: Mapped[int | None] = mapped_column(BigInteger)
+    rolled_back: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class StepSeriesRow(Base):
@@ -507,6 +510,10 @@ class StepSeriesRow(Base):
     """The median of `recent_s`."""
     recent_s: Mapped[list[Any]]
     """What its last steps took, the newest last; the generation's first, a warm-up, only if alone."""
+    drift: Mapped[int | None] = mapped_column(BigInteger)
+    """The largest of any step."""
+    drift_bound: Mapped[int | None] = mapped_column(BigInteger)
+    rolled_back: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class LogRow(Base):

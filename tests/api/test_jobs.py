@@ -193,6 +193,26 @@ async def test_a_job_tells_its_chain_its_series_and_its_bill(server: Server, nlp
     assert [(entry["job_name"], entry["gpus"]) for entry in gantt] == [("tiny", 3)]
 
 
+async def test_a_job_tells_how_late_its_weights_are_and_what_was_taken_back(
+    server: Server, nlp: httpx.AsyncClient
+) -> None:
+    job_id, agents = await _running(server, nlp)
+    path = f"/v1/jobs/{job_id}"
+    fields = ("drift", "drift_bound", "rolled_back")
+    before = (await nlp.get(path)).json()
+    for step, (drift, rolled_back) in enumerate([(1, 0), (3, 2), (2, 2)], 1):
+        agents[0].step(step, drift=drift, drift_bound=4, rolled_back=rolled_back)
+    agents[0].step(4)
+    await server.world.beats(agents)
+
+    job, steps = (await nlp.get(path)).json(), (await nlp.get(f"{path}/steps")).json()["items"]
+
+    assert [before[name] for name in fields] == [None] * 3
+    told = [tuple(step[name] for name in fields) for step in steps]
+    assert told == [(1, 4, 0), (3, 4, 2), (2, 4, 2), (None, None, None)]
+    assert [job[name] for name in fields] == [3, 4, 2], "the largest drift, and the last of what has a total"
+
+
 async def test_following_a_log_ends_with_the_job_and_resumes_by_number(
     server: Server, nlp: httpx.AsyncClient
 ) -> None:

@@ -75,6 +75,9 @@ JOB = {
     "mfu": None,
     "first_loss": 5.55,
     "last_loss": 3.91,
+    "drift": None,
+    "drift_bound": None,
+    "rolled_back": None,
     "queueing_s": 9.1,
     "jct_s": None,
     "energy_kwh": ENERGY,
@@ -93,6 +96,9 @@ STEP = {
     "grad_norm": 0.84,
     "compute_s": 0.61,
     "send_s": 0.02,
+    "drift": None,
+    "drift_bound": None,
+    "rolled_back": None,
 }
 LOG_LINE = {
     "seq": 1201,
@@ -191,6 +197,12 @@ class Job(Answer):
     """Model FLOPs utilisation, a fraction of the peak of its GPUs; null where a peak is not known."""
     first_loss: float | None
     last_loss: float | None
+    drift: int | None
+    """With `updates`: the most updates of any stage between the forward and the backward of a micro-batch, in the last
+    generation. At most `drift_bound`."""
+    drift_bound: int | None
+    rolled_back: int | None
+    """With `updates`: how many of them stages took back in the last generation."""
     queueing_s: float | None
     """First start − submission; up to now while it waits for its first start."""
     jct_s: float | None
@@ -260,7 +272,9 @@ class Step(Answer):
 
     `loss` and `grad_norm` (of all stages, before clipping) are null where they are no numbers. Of `step_time_s` that
     stage computed `compute_s`, and spent `send_s` at its end until what it had sent was gone; the rest it waited for
-    others. What a worker did not tell is null.
+    others. Where stages update within a step, `drift` is the most updates of any of them between the forward and the
+    backward of a micro-batch, at most `drift_bound`, and `rolled_back` what they took back since the generation began.
+    What a worker did not tell is null.
     """
 
     model_config = example(STEP)
@@ -274,6 +288,9 @@ class Step(Answer):
     grad_norm: float | None
     compute_s: float | None
     send_s: float | None
+    drift: int | None
+    drift_bound: int | None
+    rolled_back: int | None
 
 
 class LogLine(Answer):

@@ -28,6 +28,9 @@ _ENDS = select(
     StepSeriesRow.first_loss,
     StepSeriesRow.last_loss,
     StepSeriesRow.iteration_s,
+    StepSeriesRow.drift,
+    StepSeriesRow.drift_bound,
+    StepSeriesRow.rolled_back,
 ).where(StepSeriesRow.job_id.in_(bindparam("jobs", expanding=True)))
 
 _COLUMNS = tuple(field.name for field in fields(StepSeriesRecord))
@@ -35,11 +38,15 @@ _COLUMNS = tuple(field.name for field in fields(StepSeriesRecord))
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """First and last loss, and the measured iteration time; none of them before the first step."""
+    """First and last loss, and the measured iteration time; none of them before the first step. And of the newest
+    generation the largest drift, its bound, and the updates that were taken back, where stages update within a step."""
 
     first_loss: float | None
     last_loss: float | None
     iteration_s: float | None
+    drift: int | None
+    drift_bound: int | None
+    rolled_back: int | None
 
 
 def ends(session: Session, job_ids: Sequence[str]) -> dict[str, Ends]:
@@ -90,6 +97,9 @@ def _begun(row: Mapping[str, Any]) -> StepSeriesRecord:
         last_loss=loss,
         iteration_s=step_time_s,
         recent_s=[step_time_s],
+        drift=row["drift"],
+        drift_bound=row["drift_bound"],
+        rolled_back=row["rolled_back"],
     )
 
 
@@ -113,6 +123,9 @@ def _with(series: StepSeriesRecord, row: Mapping[str, Any]) -> StepSeriesRecord:
         last_step=step,
         last_loss=row["loss"],
         recent_s=[*warm_s, row["step_time_s"]],
+        drift=max((each for each in (series.drift, row["drift"]) if each is not None), default=None),
+        drift_bound=series.drift_bound if row["drift_bound"] is None else row["drift_bound"],
+        rolled_back=series.rolled_back if row["rolled_back"] is None else row["rolled_back"],
     )
 
 

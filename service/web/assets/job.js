@@ -106,6 +106,7 @@ function head(job, world) {
       ["Iteration", duration(job.measured_iteration_s), pace ? `${accuracy} · ${pace}` : accuracy],
       ["Predicted iteration", duration(job.predicted_iteration_s), "by the timeline, for what was granted"],
       ["Loss", job.last_loss === null ? "–" : job.last_loss.toFixed(4), job.first_loss === null ? null : `began at ${job.first_loss.toFixed(4)}`],
+      ...(job.drift === null ? [] : [["Drift", `${job.drift} of ${job.drift_bound}`, `updates between a forward and its backward · ${job.rolled_back} taken back`]]),
       ["Cost so far", usd(job.cost_usd.total), energy(job.energy_kwh.total)],
     ]));
 }

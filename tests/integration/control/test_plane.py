@@ -118,10 +118,13 @@ async def test_the_observer_tells_what_the_rows_say(world: World) -> None:
     for agent in agents:
         agent.ready()
     await world.beats(agents)
-    agents[0].step(1, 2, 3, 4)
+    agents[0].step(1, 2, 3, drift=2, drift_bound=3, rolled_back=1)
+    agents[0].step(4, drift=1, drift_bound=3, rolled_back=5)
     await world.beats(agents)
     world.clock.advance(30)
     await observer.observe()
+    late = ("drift", "drift_bound", "rolled_back")
+    assert [_value(world, f"bace_training_{name}_updates", queue="nlp") for name in late] == [2, 3, 5]
     assert _value(world, "bace_queue_jobs", queue="nlp", state="running") == 1
     assert _value(world, "bace_queue_jobs", queue="nlp", state="queued") == 1
     assert (_value(world, "bace_queue_oldest_job_age_seconds", queue="nlp") or 0) >= 30
@@ -141,6 +144,7 @@ async def test_the_observer_tells_what_the_rows_say(world: World) -> None:
         agent.exit(0)
     await world.beats(agents)
     await observer.observe()
+    assert _value(world, "bace_training_drift_updates", queue="nlp") is None, "it trains no more"
     assert _value(world, "bace_job_completion_seconds_count") == 1
     assert _value(world, "bace_jobs_finished_total", state="succeeded") == 1
     assert (_value(world, "bace_cost_dollars", region="eu-north", queue="nlp", kind="electricity") or 0) > 0

@@ -99,6 +99,9 @@ def _step(row: dict[str, Any], generation: int, step: int, draw: random.Random) 
         "grad_norm": None,
         "compute_s": None,
         "send_s": None,
+        "drift": None,
+        "drift_bound": None,
+        "rolled_back": None,
     }
 
 

@@ -58,6 +58,19 @@ def test_job_page_shows_chain_loss_step_time_cost_and_log(
     assert complaints == Complaints()
 
 
+def test_job_page_tells_drift_where_stages_update_within_a_step(page: Page, url: str, world: World) -> None:
+    sign_in(page, url, job_path(world))
+    expect(page.get_by_text("Completion time")).to_be_visible()
+    expect(page.get_by_text("Drift", exact=True)).to_have_count(0)
+
+    world.jobs[0] |= {"drift": 3, "drift_bound": 5, "rolled_back": 2}
+    page.reload()
+
+    expect(page.get_by_text("Drift", exact=True)).to_be_visible()
+    expect(page.get_by_text("3 of 5", exact=True)).to_be_visible()
+    expect(page.get_by_text("updates between a forward and its backward · 2 taken back")).to_be_visible()
+
+
 def test_what_happens_on_the_server_appears_without_reloading(page: Page, url: str, world: World) -> None:
     sign_in(page, url, job_path(world))
     expect(page.get_by_text("37 of 120 steps")).to_be_visible()

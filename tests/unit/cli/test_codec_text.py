@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.spec.job import parse_job
-from service.cli.job_tables import codec_text, updates_text
+from service.cli.job_tables import codec_text, lateness_text, updates_text
 
 
 def completed(**parallelism: Any) -> dict[str, Any]:
@@ -32,3 +32,13 @@ def test_every_rule_of_updates_is_told_with_what_it_does(rule: str) -> None:
     assert text.startswith(f"{rule}, each 4 micro-batches: ")
     assert "changes what is learned" in text
     assert updates_text({"run": {"builtin": "gpt"}}) is None
+
+
+def test_drift_is_told_with_its_bound_and_what_was_taken_back() -> None:
+    late = {"drift": 3, "drift_bound": 5, "rolled_back": 0}
+
+    text = lateness_text(late)
+
+    assert text == "at most 3 updates between a forward and its backward (bound 5)"
+    assert lateness_text({**late, "rolled_back": 2}) == f"{text}; 2 updates taken back"
+    assert lateness_text(dict.fromkeys(late)) is None
