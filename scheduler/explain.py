@@ -18,6 +18,7 @@ from scheduler.evaluate import evaluate
 from scheduler.job import JobSpec, PlacementRule, Recompute
 from scheduler.network import Residual
 from scheduler.options import Demand, Demands
+from scheduler.pipeline.plan.ir import LowRank
 from scheduler.placement import Cut, Placement
 from scheduler.plan import Hold, Move, Plan, Reject, Start, Verdict
 from scheduler.policies import PolicyConfig, decide, policy_of
@@ -25,6 +26,7 @@ from scheduler.policies.proposal import plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
 from scheduler.policies.verdicts import lack_of_bandwidth, narrow_links
 from scheduler.policies.world import World
+from scheduler.profile import boundary_bytes, widest_rank
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.snapshot import Promise, RunningJob, Snapshot, WaitingJob
 from scheduler.units import format_bandwidth, format_duration
@@ -257,7 +259,8 @@ def _fixes(
         case Start():
             return ("it starts in this round",), ()
         case Reject():
-            return tuple(_changes(case.job, tries.when_empty())), ()
+            empty = tries.when_empty()
+            return (*_narrower_cut(case, empty), *_changes(case.job, empty)), ()
         case Hold(reasons=reasons):
             if reasons[0].code is ReasonCode.BLOCKED_BY_HEAD:
                 return (f"once {head}, the head of the queue, has started or left (strict order)",), ()
@@ -267,7 +270,7 @@ def _fixes(
                 return ("once those before it in the queue have started or left",), ()
             blocking = _blocking(tries, case.world.cluster)
             fixes = [_when_ended(blocking)] if blocking else []
-            fixes += [*_wider_link(case, tries), *_changes(case.job, tries)]
+            fixes += [*_wider_link(case, tries), *_narrower_cut(case, tries), *_changes(case.job, tries)]
             return tuple(fixes), tuple(job.spec.job_id for _, job in blocking)
 
 
@@ -323,6 +326,35 @@ def _wider_link(case: _Case, tries: Tries) -> Iterator[str]:
                 return
 
 
+def _narrower_cut(case: _Case, tries: Tries) -> Iterator[str]:
+    """The highest rank of a codec with which a cut keeps up on a link too narrow for it: of the built-in worker."""
+    spec = case.job.spec
+    if (
+        not case.policy.crosses_regions
+        or not spec.training.splits_backward
+        or spec.training.schedule.parts > 1
+    ):
+        return
+    for candidate in case.demand.candidates:
+        need = case.policy.need_bps(candidate)
+        for lack in narrow_links(case.demand, candidate, case.world, need):
+            rank = widest_rank(spec, boundary_bytes(spec) * (lack.available or 0.0) / need)
+            if lack.code is ReasonCode.NO_LINK or not 1 <= rank < _rank_of(spec):
+                continue
+            coded = replace(spec, parallelism=replace(spec.parallelism, codec=LowRank(rank)))
+            placement = tries.as_another(replace(case.job, spec=coded))
+            if placement is not None:
+                codec = f"parallelism.codec: {{mapl: {{rank: {rank}}}}}, which changes what is learned"
+                yield f"with {codec} ({placement.describe()}): {lack.detail}"
+                return
+
+
+def _rank_of(spec: JobSpec) -> int:
+    """What a token has on a cut now."""
+    codec = spec.parallelism.codec
+    return spec.model.hidden if codec is None else codec.rank
+
+
 def _changes(job: WaitingJob, tries: Tries) -> Iterator[str]:
     """What the user could change in the job itself."""
     spec = job.spec
@@ -332,7 +364,8 @@ def _changes(job: WaitingJob, tries: Tries) -> Iterator[str]:
         placement = tries.as_another(replace(job, spec=replace(spec, parallelism=free)))
         if placement is not None:
             yield f"with parallelism.stages: {placement.stages} (now {_bounds(spec)})"
-    if spec.training.recompute is not Recompute.FULL and spec.profile is None:
+    recomputes = spec.training.recompute is Recompute.FULL or spec.training.schedule.splits
+    if not recomputes and spec.profile is None:
         less = replace(spec.training, recompute=Recompute.FULL)
         placement = tries.as_another(replace(job, spec=replace(spec, training=less)))
         if placement is not None:

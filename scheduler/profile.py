@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -293,6 +293,15 @@ def message_bytes_of(work: Workload) -> float:
         return uncoded
     ids = work.data * work.micro_batch * model.seq_len * TOKEN_ID_BYTES
     return uncoded * work.codec.rank / model.hidden + ids
+
+
+def widest_rank(spec: JobSpec, most_bytes: float) -> int:
+    """The highest rank of a codec with which `boundary_bytes` comes to no more; below 1 where none does, and that of no
+    codec where none is needed."""
+    work = Workload.of(spec)
+    rank_1, rank_2 = (boundary_bytes_of(replace(work, codec=LowRank(rank))) for rank in (1, 2))
+    within = math.floor((most_bytes - rank_1) / (rank_2 - rank_1) * (1 + 1e-12)) + 1
+    return min(within, work.model.hidden)
 
 
 def projector_bytes_of(work: Workload) -> float:

@@ -6,7 +6,9 @@ import pytest
 
 from scheduler.errors import InvalidValueError
 from scheduler.explain import Explanation, explain
-from scheduler.job import PlacementRule, Recompute
+from scheduler.job import PlacementRule, Recompute, Schedule
+from scheduler.pipeline.plan.ir import LowRank
+from scheduler.placement import Cut, Placement, Segment
 from scheduler.plan import Start
 from scheduler.policies import PolicyConfig, decide
 from scheduler.reasons import ReasonCode
@@ -122,6 +124,37 @@ def test_less_memory_by_recompute_is_proposed_only_if_it_would_do():
     assert any("recompute: full" in fix for fix in told.would_start)
     eased = replace(waiting, spec=replace(spec, training=replace(spec.training, recompute=Recompute.FULL)))
     assert isinstance(decide(snapshot(world, eased), BACE).decisions[0], Start)
+
+
+@pytest.mark.parametrize("held_bps", [0.0, 0.7e9])
+def test_the_rank_with_which_a_cut_would_keep_up_is_told_where_it_would_do(held_bps):
+    """On a link that is too narrow as it is, and on one of which another job holds a part."""
+    from scheduler import presets
+
+    world = cluster({"a": 3, "b": 3}, both_ways(("a", "b", 0.3e9 + held_bps)), gpus=[presets.gpu("A100-80G")])
+    base = job(stages=(4, 4))
+    training = replace(base.spec.training, micro_batch=1, micro_batches=16)
+    spec = replace(base.spec, model=presets.model("llama-2-7b"), profile=None, training=training)
+    waiting, other = replace(base, spec=spec), job("r", stages=(2, 2), seconds={"A100-80G": 8.0})
+    segments = tuple(Segment(name, "A100-80G", 1, 1) for name in "ab")
+    held = [Cut("a", "b", held_bps, 0.01)] if held_bps else []
+    running = [runs(other, Placement(segments, (cut,), Schedule.ONE_F_ONE_B, (2, 1))) for cut in held]
+    told = explain(snapshot(world, waiting, running=running), BACE, "j")
+    (fix,) = [each for each in told.would_start if "parallelism.codec" in each]
+    assert "changes what is learned" in fix
+    assert "has 300 Mbps left, a cut needs 747 Mbps" in fix
+    rank = int(fix.split("rank: ")[1].split("}")[0])
+
+    def starts(with_rank):
+        coded = replace(spec, parallelism=replace(spec.parallelism, codec=LowRank(with_rank)))
+        snap = snapshot(world, replace(waiting, spec=coded), running=running)
+        return isinstance(decide(snap, BACE).decisions[0], Start)
+
+    assert starts(rank)
+    assert not starts(rank + 1)
+    untold = replace(waiting, spec=replace(spec, training=replace(training, splits_backward=False)))
+    told = explain(snapshot(world, untold, running=running), BACE, "j")
+    assert not any("codec" in each for each in told.would_start), "a command has none"
 
 
 def test_in_a_strict_queue_the_head_is_named():
