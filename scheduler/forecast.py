@@ -24,6 +24,7 @@ CARRIED_S: Final = 3 * 3600.0
 """How long the last published price is the best guess for what follows it."""
 _STEP_S: Final = 900.0
 """Prices change at multiples of a quarter of an hour, at the finest."""
+_STEPS: Final = np.arange(round(HORIZON_S / _STEP_S) + 1, dtype=np.float64)
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +53,7 @@ class Forecast:
         """`integral` from one moment over several durations."""
         steps = (start_s - self.start_s + durations_s) / _STEP_S
         last = self.cumulative.size - 1
-        inside = np.interp(steps, np.arange(last + 1), self.cumulative)
+        inside = np.interp(steps, _STEPS[: last + 1], self.cumulative)
         return np.asarray(inside + np.maximum(steps - last, 0.0) * _STEP_S * self.beyond - self._to(start_s))
 
     def _to(self, time_s: float) -> float:
@@ -112,7 +113,7 @@ def _remembered(series: PriceSeries, published: int, quarter: int) -> Forecast:
 
 def _made(series: PriceSeries, published: int, start_s: float) -> Forecast:
     times, values = (each[: published + 1] for each in _arrays(series))
-    starts = start_s + _STEP_S * np.arange(round(HORIZON_S / _STEP_S))
+    starts = start_s + _STEP_S * _STEPS[:-1]
     # The last published value is carried for a while; after that, the same hour a week earlier, again and again.
     weeks = np.ceil(np.maximum(starts - (times[-1] + CARRIED_S) + 1e-6, 0.0) / WEEK_S)
     index = np.searchsorted(times, starts - weeks * WEEK_S, side="right") - 1

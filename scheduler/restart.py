@@ -8,7 +8,7 @@ weights are `BYTES_PER_PARAMETER` a parameter, as they are in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -69,8 +69,13 @@ def restart_s(
     Processes start, then the state travels (all transfers at once), then it is read; initial weights, where it has no
     checkpoint yet, as well.
     """
+    return restarting_s(cluster, storage_s(spec, cluster, placement), transfers)
+
+
+def restarting_s(cluster: Cluster, reading_s: float, transfers: Sequence[Transfer]) -> float:
+    """As `restart_s`, where the stages read their state in so long."""
     travel_s = max((transfer.duration_s for transfer in transfers), default=0.0)
-    return cluster.restart.fixed_s + travel_s + storage_s(spec, cluster, placement)
+    return cluster.restart.fixed_s + travel_s + reading_s
 
 
 def state_of(spec: JobSpec, placement: Placement) -> tuple[StateSpan, ...]:
@@ -107,11 +112,16 @@ def travelling_bytes(
     spec: JobSpec, state: Sequence[StateSpan], placement: Placement
 ) -> dict[tuple[str, str], float]:
     """Bytes of state that have to go from one region to another before the job can restart there."""
-    if not state:
-        return {}
+    return bytes_between(spec, state, state_of(spec, placement)) if state else {}
+
+
+def bytes_between(
+    spec: JobSpec, before: Sequence[StateSpan], after: Sequence[StateSpan]
+) -> dict[tuple[str, str], float]:
+    """Bytes of state that have to go from one region to another where it is to lie otherwise than before."""
     per_layer = state_bytes(spec) / spec.model.layers
     sent: dict[tuple[str, str], float] = {}
-    for src, dst, layers in _overlaps(state, state_of(spec, placement)):
+    for src, dst, layers in _overlaps(before, after):
         if src != dst:
             sent[src, dst] = sent.get((src, dst), 0.0) + layers * per_layer
     return sent
@@ -125,19 +135,24 @@ def granted_transfers(
     `residual` is without the placement. Transfers that share an up- or downlink get an equal part of it. None if the
     state cannot reach one of the regions now.
     """
-    sent = travelling_bytes(spec, state, placement)
+    return granted_for(travelling_bytes(spec, state, placement), placement, residual)
+
+
+def granted_for(
+    sent: Mapping[tuple[str, str], float], placement: Placement, residual: Residual
+) -> tuple[Transfer, ...] | None:
+    """As `granted_transfers`, for so many bytes from one region to another."""
     if not sent:
         return ()
     free = residual.clone()
     free.take(placement)
-    leaving = {src: sum(1 for other, _ in sent if other == src) for src, _ in sent}
-    entering = {dst: sum(1 for _, other in sent if other == dst) for _, dst in sent}
+    leaving, entering = zip(*sent, strict=True)
     transfers = []
     for (src, dst), volume in sorted(sent.items()):
         granted = min(
             free.own_link_bps((src, dst)),
-            free.uplink_bps(src) / leaving[src],
-            free.downlink_bps(dst) / entering[dst],
+            free.uplink_bps(src) / leaving.count(src),
+            free.downlink_bps(dst) / entering.count(dst),
         )
         if math.isfinite(granted):
             granted = math.floor(granted)

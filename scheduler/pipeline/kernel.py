@@ -1,6 +1,7 @@
 """The timeline of a windowed 1F1B pipeline as one loop over numbers, and how such loops become machine code.
 
-Only what numba compiles may stand in a loop that is handed to `compiled`, and it calls no other of them.
+Only what numba compiles may stand in a loop that is handed to `compiled`, and of functions like it those alone that it
+is handed with.
 """
 
 from __future__ import annotations
@@ -68,14 +69,17 @@ def run(
 
 
 @cache
-def compiled(loop: Loop) -> Loop:
+def compiled(loop: Loop, *parts: Callable[..., Any]) -> Loop:
     """The loop as machine code; about a second at the very first call, a tenth where it is cached.
 
     It is compiled at its first use, not at import, and the machine code is kept beside its file or, where that
-    folder is read-only, in the user's cache folder.
+    folder is read-only, in the user's cache folder. `parts` are the functions that it calls, of the same file: what is
+    kept is known to be out of date by that file alone.
     """
     import numba  # here, because it takes long to import and most who import the scheduler never simulate
 
+    for part in parts:
+        numba.extending.register_jitable(part)
     try:
         machine_code: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # numba found no folder it may write to: compile for this process only

@@ -10,14 +10,12 @@ from __future__ import annotations
 from scheduler.options import Demand
 from scheduler.policies import bace
 from scheduler.policies.elastic import is_settled, option_of
+from scheduler.policies.horizon.acts import make_room
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.options import Option
 from scheduler.policies.horizon.queue import ends_s
 from scheduler.policies.horizon.ways import by_bace_priority
 from scheduler.policies.horizon.work import Seat, Work
-
-_ENDS = 8
-"""How many ends of jobs are looked at to tell how long a job would wait."""
 
 
 def act(board: Board) -> None:
@@ -35,66 +33,13 @@ def _start(board: Board) -> None:
         option = _choice(work, board, None)
         if option is not None:
             board.place(work.job_id, option.seat)
-        elif not _make_room(board, work):
+        elif not make_room(board, work, _choice):
             refused.add(work.demand)
 
 
 def _choice(work: Work, board: Board, seat: Seat | None) -> Option | None:
     """Where BACE-Pipe would put a job that leaves `seat`."""
     return option_of(work, board, bace.place(work.demand, board.world), seat)
-
-
-def _make_room(board: Board, newcomer: Work) -> bool:
-    """Push that longer job aside which loses least, if it loses clearly less than the newcomer would wait."""
-    victims = _longest(board, newcomer)
-    wait_s = _until_room(board, newcomer) if victims else 0.0
-    best: tuple[float, Work, Option, Option | None] | None = None
-    for victim in victims:
-        seat = board.seats[victim.job_id]
-        stays_s = board.remaining_s(victim, seat)
-        trial = board.clone()
-        trial.evict(victim.job_id)
-        option = _choice(newcomer, trial, None)
-        if option is None:
-            continue
-        trial.place(newcomer.job_id, option.seat)
-        again = _choice(victim, trial, seat)
-        away_s = option.run_s + board.stopping_s(victim, seat) + board.cluster.restart.fixed_s + stays_s
-        loss_s = (away_s if again is None else again.run_s) - stays_s
-        if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
-            best = (loss_s, victim, option, again)
-    if best is None:
-        return False
-    _, victim, option, again = best
-    board.evict(victim.job_id)
-    board.place(newcomer.job_id, option.seat)
-    if again is not None:
-        board.place(victim.job_id, again.seat)
-    return True
-
-
-def _longest(board: Board, newcomer: Work) -> list[Work]:
-    """Those who may be pushed aside for a newcomer, the longest first."""
-    config = board.config
-    least_s = max(newcomer.steps * newcomer.demand.solo_iteration_s, config.least_remaining_s)
-    may = [
-        (-left_s, job_id, work)
-        for left_s, job_id in ends_s(board)
-        if left_s > least_s
-        and is_settled(work := board.works[job_id], board.seats[job_id], board)
-        and work.spec.priority <= newcomer.spec.priority
-    ]
-    return [work for _, _, work in sorted(may, key=lambda each: each[:2])[: config.candidates_for_ejection]]
-
-
-def _until_room(board: Board, work: Work) -> float:
-    """Seconds until so many jobs will have ended that the waiting one finds a place."""
-    trial, ends = board.clone(), ends_s(board)[:_ENDS]
-    for end_s, job_id in ends:
-        trial.release(job_id)
-        if _choice(work, trial, None) is not None:
-            return end_s
-    return ends[-1][0] if ends else 0.0
 
 
 def _improve(board: Board) -> bool:

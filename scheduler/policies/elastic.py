@@ -20,7 +20,7 @@ from scheduler.policies.horizon.work import Seat, Work, seat_of
 from scheduler.policies.narrowed import grown
 from scheduler.policies.proposal import Proposal, plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound
-from scheduler.restart import granted_transfers, restart_s, state_of
+from scheduler.restart import granted_transfers, restart_s
 from scheduler.snapshot import Snapshot
 
 TIME_ALONE = HorizonConfig(
@@ -82,11 +82,11 @@ def option_of(work: Work, board: Board, proposal: Proposal | None, seat: Seat | 
         return None
     spec, placement = work.spec, proposal.evaluation.placement
     stepped = seat is not None and seat.ready_s <= board.now_s
-    state = state_of(spec, seat.placement) if seat is not None and stepped else work.state
+    state = seat.state if seat is not None and stepped else work.state
     transfers = granted_transfers(spec, state, placement, board.residual)
     if transfers is None:
         return None
-    before_s = board.stopping_s(work, seat) if seat is not None else 0.0
+    before_s = board.stopping_s(seat) if seat is not None else 0.0
     if stepped or work.has_state:
         before_s += restart_s(spec, board.cluster, placement, transfers)
     found = seat_of(spec, board.cluster, proposal.evaluation, board.now_s + before_s, transfers)

@@ -181,7 +181,7 @@ class _Climb:
 def _restarting(board: Board, work: Work, seat: Seat, ladder: Ladder, stages: int) -> float:
     """r = T / (T + S) of a job that would leave its seat."""
     stood_s = max(0.0, board.now_s - work.waits_since_s)
-    restart_s = board.stopping_s(work, seat) + board.cluster.restart.fixed_s + ladder.storage_of(stages)
+    restart_s = board.stopping_s(seat) + board.cluster.restart.fixed_s + ladder.storage_of(stages)
     return stood_s / (stood_s + restart_s) if stood_s > 0 else 0.0
 
 

@@ -122,7 +122,7 @@ class _Measure:
             evaluation = evaluate(work.spec, board.cluster, change.placement.segments, change.placement.cuts)
             ready_s = board.now_s
             if before is not None:
-                ready_s += board.stopping_s(work, before)
+                ready_s += board.stopping_s(before)
             if work.has_state:
                 ready_s += restart_s(work.spec, board.cluster, change.placement, change.transfers)
             seats[change.job_id] = seat_of(work.spec, board.cluster, evaluation, ready_s, change.transfers)
@@ -195,7 +195,7 @@ class _Measure:
 
     def _stopped_s(self, work: Work) -> float:
         seat = self._board.seats.get(work.job_id)
-        return 0.0 if seat is None else self._board.stopping_s(work, seat)
+        return 0.0 if seat is None else self._board.stopping_s(seat)
 
     def _mode(self, job_id: str, seat: Seat) -> Mode:
         return mode_of(self._board.works[job_id], seat, replace(self._board, lens=self._lens[job_id]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
@@ -14,6 +15,12 @@ from scheduler.policies.horizon.reservation import allowed_option, reserve
 from scheduler.policies.horizon.scoring import keeps_limits, score_of
 from scheduler.policies.horizon.tenants import at_their_share, sated
 from scheduler.policies.horizon.work import UNLIMITED, Seat, Work
+
+Choose = Callable[[Work, Board, Seat | None], Option | None]
+"""Where a job goes that leaves a seat (None: it waits), on what is free; None if nowhere."""
+
+_ENDS: Final = 8
+"""How many ends of jobs are looked at to tell how long a job would wait."""
 
 
 def keep_place(board: Board) -> None:
@@ -41,26 +48,27 @@ def start_waiting(board: Board) -> None:
             refused.add(work.demand)
 
 
-def make_room(board: Board, newcomer: Work) -> bool:
+def make_room(board: Board, newcomer: Work, choose: Choose = allowed_option) -> bool:
     """Push one longer job aside, if that costs it clearly less than the newcomer would wait otherwise.
 
     The one pushed aside is given the best seat of what is left; without any it waits until the newcomer has ended.
     """
-    wait_s = _until_room(board, newcomer)
+    victims = _longest(board, newcomer)
+    wait_s = _until_room(board, newcomer, choose) if victims else 0.0
     best: tuple[float, Work, Option, Option | None] | None = None
-    for victim in _longest(board, newcomer):
+    for victim in victims:
         seat = board.seats[victim.job_id]
         stays_s = board.remaining_s(victim, seat)
         trial = board.clone()
         trial.evict(victim.job_id)
-        option = allowed_option(newcomer, trial, None)
+        option = choose(newcomer, trial, None)
         if option is None:
             continue
         trial.place(newcomer.job_id, option.seat)
-        again = allowed_option(victim, trial, seat)
+        again = choose(victim, trial, seat)
         if again is None and not _may_wait(victim, trial, seat, option.run_s):
             continue
-        away_s = option.run_s + board.stopping_s(victim, seat) + board.cluster.restart.fixed_s + stays_s
+        away_s = option.run_s + board.stopping_s(seat) + board.cluster.restart.fixed_s + stays_s
         loss_s = (away_s if again is None else again.run_s) - stays_s
         if loss_s * board.config.ejection_margin < wait_s and (best is None or loss_s < best[0]):
             best = (loss_s, victim, option, again)
@@ -74,7 +82,7 @@ def make_room(board: Board, newcomer: Work) -> bool:
     return True
 
 
-def _longest(board: Board, newcomer: Work) -> Iterable[Work]:
+def _longest(board: Board, newcomer: Work) -> list[Work]:
     """The jobs that may be pushed aside for a newcomer: longer than it, settled, and none of a tenant that holds less
     than its share for one of a tenant that holds its own."""
     config, held = board.config, at_their_share(board)
@@ -97,14 +105,16 @@ def _may_wait(victim: Work, board: Board, seat: Seat, wait_s: float) -> bool:
     return keeps_limits(victim, later, board)
 
 
-def _until_room(board: Board, work: Work) -> float:
-    """Seconds until enough jobs will have ended that the waiting job finds a seat, as far as can be told."""
+def _until_room(board: Board, work: Work, choose: Choose) -> float:
+    """Seconds until enough jobs will have ended that the waiting job finds a seat, as far as can be told, whoever has a
+    place kept for it."""
     trial = board.clone()
+    trial.kept = None
     wait_s = 0.0
-    for end_s, job_id in ends_s(board)[:8]:
+    for end_s, job_id in ends_s(board)[:_ENDS]:
         trial.release(job_id)
         wait_s = end_s
-        if best_option(work, trial, None) is not None:
+        if choose(work, trial, None) is not None:
             break
     return wait_s
 

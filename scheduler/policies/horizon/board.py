@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.cluster import Cluster
-from scheduler.cost import SECONDS_PER_HOUR, egress_bytes_per_iteration
+from scheduler.cost import SECONDS_PER_HOUR
 from scheduler.network import Residual
 from scheduler.options import Demand
 from scheduler.policies.horizon.config import HorizonConfig
@@ -18,10 +18,9 @@ from scheduler.policies.horizon.ladder import ladders_of
 from scheduler.policies.horizon.weights import Weights, tempered
 from scheduler.policies.horizon.work import Seat, Work
 from scheduler.policies.world import World
-from scheduler.profile import boundary_bytes
-from scheduler.restart import state_of, stop_s
 
 if TYPE_CHECKING:
+    from scheduler.policies.horizon.options import Option
     from scheduler.policies.horizon.reservation import Reservation
 
 
@@ -50,6 +49,8 @@ class Board:
     """Weights for every job, in the place of those that each has by itself."""
     kept: Reservation | None = None
     """The place kept for a job that has waited too long; it follows what happens to all others."""
+    found: dict[tuple[object, ...], Option | None] = field(default_factory=dict)
+    """The best options that were looked for on this board and its copies, by all that they depend on."""
     _weights: dict[str, Weights] = field(default_factory=dict)
     _allowed: dict[Demand, Integers] = field(default_factory=dict)
     _begins: dict[Demand, Floats] = field(default_factory=dict)
@@ -80,10 +81,11 @@ class Board:
             begins = work.demand.begins
             found = np.array([begins.get(each, np.inf) for each in self.room.index])
             self._begins[work.demand] = found
+        if not work.spec.data:
+            return found
         begin = found.copy()
-        if work.spec.data:
-            for region in work.brought & work.demand.begins.keys():
-                begin[self.room.index[region]] = 0.0
+        for region in work.brought & work.demand.begins.keys():
+            begin[self.room.index[region]] = 0.0
         return begin
 
     def weights_of(self, work: Work) -> Weights:
@@ -99,7 +101,7 @@ class Board:
                 under,
                 ladders_of(work.demand, self.cluster),
                 work.steps,
-                egress_bytes_per_iteration(boundary_bytes(work.spec), work.spec.training.micro_batches),
+                work.cut_bytes_per_step,
                 self.prices,
                 self.network,
                 self.config,
@@ -134,7 +136,7 @@ class Board:
             works=dict(self.works),
             seats=dict(self.seats),
             room=self.room.clone(),
-            _weights={},
+            _weights=dict(self._weights),
             kept=None if self.kept is None else self.kept.clone(),
         )
 
@@ -142,7 +144,12 @@ class Board:
         """The same jobs with everything free."""
         residual = Residual.empty(self.cluster)
         world, room = self.world.with_residual(residual), Room.of(residual)
-        return replace(self, world=world, seats={}, room=room, _weights={}, _asked=None, kept=None)
+        return replace(self, world=world, seats={}, room=room, found={}, _weights={}, _asked=None, kept=None)
+
+    def decide_by(self, config: HorizonConfig, weights: Weights) -> None:
+        """From now on everything is worth what these say."""
+        self.config, self.weights = config, weights
+        self._weights.clear()
 
     def advance(self, to_s: float) -> None:
         """Let time pass: state that has arrived by then no longer takes bandwidth."""
@@ -182,13 +189,12 @@ class Board:
         seat = self.release(job_id)
         if seat.ready_s <= self.now_s:
             work = self.works[job_id]
-            state = state_of(work.spec, seat.placement)
-            self.works[job_id] = replace(work, has_state=True, state=state, waits_since_s=self.now_s)
+            self.works[job_id] = replace(work, has_state=True, state=seat.state, waits_since_s=self.now_s)
         return seat
 
-    def stopping_s(self, work: Work, seat: Seat) -> float:
+    def stopping_s(self, seat: Seat) -> float:
         """How long it takes a job to leave a seat; 0 where it has not begun to step."""
-        return 0.0 if seat.ready_s > self.now_s else stop_s(work.spec, self.cluster, seat.placement)
+        return 0.0 if seat.ready_s > self.now_s else seat.storage_s
 
     def holding_usd(self, seat: Seat, duration_s: float) -> float:
         """What the GPUs of a seat cost from now on: electricity where they are owned, rent where they are rented."""

@@ -1,4 +1,4 @@
-"""The search for the best chain of regions as one loop over numbers, to be compiled."""
+"""The search for the best chain of regions as loops over numbers, to be compiled."""
 
 from __future__ import annotations
 
@@ -7,6 +7,87 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def each_better(
+    slots: Integers,
+    stages: Integers,
+    time_score: Floats,
+    bill: Floats,
+    begin: Floats,
+    breaks: Flags,
+    need_bps: Integers,
+    widths: Integers,
+    boundary_bits: float,
+    delay_weight: Floats,
+    egress_weight: float,
+    latency: Floats,
+    egress: Floats,
+    link_bps: Floats,
+    access_bps: Floats,
+    longest: int,
+    budget: int,
+    bound: float,
+) -> tuple[Floats, Integers, Integers, Integers]:
+    """Of numbers of stages, the one that could be best first, the best chain of each that is better than all before.
+
+    By rung: its `stages`, ascending, its `time_score`, what a cut of it needs, and what a second of a cut's delay is
+    worth. [region, rung]: the `bill` of all stages there, and whether they would break a limit of the job there (empty:
+    nothing does). A cut is granted its need times each of the `widths` in turn. All else is as in `run`, with up to
+    `budget` nodes for each search. The answer: scores, rungs, widths, and chains filled up with −1.
+    """
+    regions, rungs = slots.size, stages.size
+    scores, found = np.empty(rungs * widths.size), 0
+    rung_of, width_of = np.empty(scores.size, dtype=np.int64), np.empty(scores.size, dtype=np.int64)
+    paths = np.full((scores.size, regions), -1)
+    usable = np.flatnonzero(slots > 0)
+    least = np.full(rungs, np.inf)
+    if usable.size >= 2:
+        for rung in range(rungs):
+            cheapest = first = np.inf
+            for region in usable:
+                cheapest, first = min(cheapest, bill[region, rung]), min(first, begin[region])
+            least[rung] = time_score[rung] + cheapest + first
+    if least.min() >= bound:
+        return scores[:0], rung_of[:0], width_of[:0], paths[:0]
+    total = np.sort(slots)[max(0, regions - longest) :].sum()
+    pair = np.empty((regions, regions))
+    for a in range(regions):
+        for b in range(regions):
+            pair[a, b] = min(link_bps[a, b], link_bps[b, a], access_bps[a], access_bps[b])
+    for rung in np.argsort(least, kind="mergesort"):
+        if least[rung] >= bound:
+            break
+        if not 2 <= stages[rung] <= total or (breaks.size and breaks[usable, rung].all()):
+            continue
+        rate = bill[:, rung] / stages[rung]
+        for width in widths:
+            need = float(need_bps[rung] * width)
+            cost, path, _ = run(
+                slots,
+                rate,
+                latency,
+                egress,
+                pair,
+                access_bps,
+                begin,
+                need,
+                boundary_bits / need,
+                delay_weight[rung],
+                egress_weight,
+                stages[rung],
+                longest,
+                budget,
+                bound - time_score[rung],
+            )
+            if path.size < 2:
+                continue
+            bound = time_score[rung] + cost
+            scores[found], rung_of[found], width_of[found] = bound, rung, width
+            paths[found, : path.size] = path
+            found += 1
+    return scores[:found], rung_of[:found], width_of[:found], paths[:found]
 
 
 def run(
@@ -39,14 +120,6 @@ def run(
     regions = slots.size
     longest = min(longest, regions, stages)
     by_rate = np.argsort(rate, kind="mergesort")
-    by_start = np.argsort(begin + rate, kind="mergesort")
-    cut = np.full((regions, regions), np.inf)
-    order = np.empty((regions, regions), dtype=np.int64)
-    for a in range(regions):
-        for b in range(regions):
-            if a != b and slots[a] > 0 and slots[b] > 0 and pair[a, b] >= need:
-                cut[a, b] = delay_weight * (latency[a, b] + transfer) + egress_weight * egress[a, b]
-        order[a] = np.argsort(cut[a], kind="mergesort")
     # The cheapest that so many stages could stand, whatever the chain.
     floor, left = 0.0, stages
     for region in by_rate:
@@ -54,8 +127,14 @@ def run(
         floor += here * rate[region]
         left -= here
     best, best_path = bound, np.zeros(0, dtype=np.int64)
-    if left > 0:
+    if left > 0 or begin.min() + floor >= best:
         return best, best_path, budget
+    by_start = np.argsort(begin + rate, kind="mergesort")
+    cut = np.full((regions, regions), np.inf)
+    order = np.empty(
+        (regions, regions), dtype=np.int64
+    )  # of the neighbours of each region, once it is looked at
+    is_ordered = np.zeros(regions, dtype=np.bool_)
     path = np.zeros(longest, dtype=np.int64)
     position = np.zeros(longest, dtype=np.int64)  # of the next neighbour to try after path[depth]
     spent = np.zeros(longest)  # cost of the cuts up to path[depth]
@@ -88,6 +167,13 @@ def run(
             end = path[depth]
             following = -1
             if depth + 1 < longest and (depth == 0 or access[end] >= 2 * need):
+                if not is_ordered[end]:
+                    is_ordered[end] = True
+                    for b in range(regions):
+                        if end != b and slots[b] > 0 and pair[end, b] >= need:
+                            delay = latency[end, b] + transfer
+                            cut[end, b] = delay_weight * delay + egress_weight * egress[end, b]
+                    order[end] = np.argsort(cut[end], kind="mergesort")
                 while position[depth] < regions:
                     candidate = order[end, position[depth]]
                     position[depth] += 1

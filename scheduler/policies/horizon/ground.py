@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from scheduler.cluster import Cluster, Ownership
 from scheduler.cost import SECONDS_PER_HOUR
 from scheduler.forecast import forecast
 from scheduler.network import Residual, Topology
+from scheduler.pipeline.kernel import compiled
 from scheduler.placement import Placement, Transfer
+from scheduler.policies.horizon import price_kernel
 from scheduler.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
@@ -48,7 +51,8 @@ class Prices:
     index: Mapping[str, int]
     """Row of each region."""
     rents: Mapping[str, Floats]
-    """By GPU type and region: the rent of a GPU in USD per hour; NaN where the pool is owned or is not there."""
+    """By GPU type of which any is rented, and region: the rent of a GPU in USD per hour; NaN where the pool is owned
+    or is not there."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology) -> Prices:
@@ -64,10 +68,11 @@ class Prices:
         unknown = np.isnan(steps[:, 0])
         dearest = steps[~unknown].max(axis=0, initial=_DEAR)
         steps[unknown] = UNKNOWN_PRICE * dearest
-        rents = {name: np.full(len(index), np.nan) for name in cluster.gpu_types}
+        rents: dict[str, Floats] = {}
         for (region, gpu_type), pool in cluster.pools.items():
             if pool.ownership is Ownership.RENTED:
-                rents[gpu_type][index[region]] = pool.rent_usd_per_gpu_hour
+                rent = rents.setdefault(gpu_type, np.full(len(index), np.nan))
+                rent[index[region]] = pool.rent_usd_per_gpu_hour
         return cls(now_s, steps, _sums(steps), float(steps.min(initial=np.inf)), index, rents)
 
     def over(self, start_s: float, durations_s: Floats, least: Floats) -> Floats:
@@ -76,13 +81,8 @@ class Prices:
         For each duration a price counts down to its `least`.
         """
         before_s = start_s - self.now_s
-        if self.lowest >= least.max(initial=-np.inf):
-            steps, sums = self.steps[:, :, None], self.sums[:, :, None]
-        else:
-            steps = np.maximum(self.steps[:, :, None], least)
-            sums = _sums(steps)
-        until = _to(steps, sums, before_s + durations_s)
-        return until - _to(steps, sums, np.full_like(durations_s, before_s)) if before_s else until
+        loop: Callable[..., Floats] = compiled(price_kernel.run)
+        return loop(KNOTS_S, self.steps, self.sums, self.lowest, before_s, durations_s, least)
 
     def usd(self, draw_kw: Iterable[tuple[str, float]], start_s: float, duration_s: float) -> float:
         """What the electricity of a draw in several regions costs from a moment on."""
@@ -95,6 +95,12 @@ class Prices:
             integral = sums[right] + steps[right] * right_s - sums[left] - steps[left] * left_s
             total += kilowatts * float(integral)
         return total / SECONDS_PER_HOUR
+
+    def mean_over(self, duration_s: float) -> float:
+        """The mean over all regions and so long from the first moment on."""
+        knot = bisect_right(_KNOTS_S, duration_s) - 1
+        integrals = self.sums[:, knot] + self.steps[:, knot] * (duration_s - _KNOTS_S[knot])
+        return float(integrals.mean()) / duration_s
 
     def mean(self) -> float:
         """The mean over all regions and the coming days."""
@@ -111,18 +117,10 @@ class Prices:
         return replace(self, steps=steps, sums=_sums(steps), lowest=max(self.lowest, floor))
 
 
-def _to(steps: Floats, sums: Floats, times_s: Floats) -> Floats:
-    """Integrals up to each time, of the prices of each or of the same for all: [region, time]."""
-    knot = np.searchsorted(KNOTS_S, times_s, side="right") - 1
-    column = np.arange(knot.size) if steps.shape[2] > 1 else 0
-    return np.asarray(sums[:, knot, column] + steps[:, knot, column] * (times_s - KNOTS_S[knot]))
-
-
 def _sums(steps: Floats) -> Floats:
     """The integral up to each knot: along the second axis."""
     sums = np.zeros_like(steps)
-    widths = np.diff(KNOTS_S).reshape(-1, *(1,) * (steps.ndim - 2))
-    np.cumsum(steps[:, :-1] * widths, axis=1, out=sums[:, 1:])
+    np.cumsum(steps[:, :-1] * np.diff(KNOTS_S), axis=1, out=sums[:, 1:])
     return sums
 
 
@@ -134,9 +132,19 @@ class Network:
     latency_s: Floats
     egress_usd_per_gb: Floats
     one_way_usd_per_gb: Floats
+    mean_egress_usd_per_gb: float
+    """Of one direction of a link."""
 
     @classmethod
     def of(cls, topology: Topology) -> Network:
+        """That of a topology, made once."""
+        known = _NETWORKS.get(topology)
+        if known is None:
+            known = _NETWORKS[topology] = cls._made(topology)
+        return known
+
+    @classmethod
+    def _made(cls, topology: Topology) -> Network:
         index = {region: number for number, region in enumerate(topology.regions)}
         latency = np.full((len(index), len(index)), np.inf)
         egress = np.zeros_like(latency)
@@ -147,12 +155,12 @@ class Network:
         for (a, b), latency_s in topology.pair_latency_s.items():
             latency[index[a], index[b]] = latency_s
             egress[index[a], index[b]] = links[a, b].egress_usd_per_gb + links[b, a].egress_usd_per_gb
-        return cls(latency, egress, one_way)
+        linked = np.isfinite(latency)
+        mean = float(egress[linked].mean()) / 2 if linked.any() else 0.0
+        return cls(latency, egress, one_way, mean)
 
-    def mean_egress_usd_per_gb(self) -> float:
-        """Of one direction of a link."""
-        linked = np.isfinite(self.latency_s)
-        return float(self.egress_usd_per_gb[linked].mean()) / 2 if linked.any() else 0.0
+
+_NETWORKS: WeakKeyDictionary[Topology, Network] = WeakKeyDictionary()
 
 
 @dataclass(slots=True, eq=False)
@@ -207,15 +215,14 @@ class Room:
         had = (*self.gpus.values(), self.link_bps, self.up_bps, self.down_bps)
         return all(bool(((now >= 0) | (now == before)).all()) for now, before in zip(left, had, strict=True))
 
+    def state(self) -> tuple[bytes, ...]:
+        """All that is free, as something to compare."""
+        arrays = (*self.gpus.values(), self.link_bps, self.up_bps, self.down_bps)
+        return tuple(each.tobytes() for each in arrays)
+
     def access_bps(self) -> Floats:
         """By region: the smaller of what may still leave and what may still enter it."""
         return np.minimum(self.up_bps, self.down_bps)
-
-    def pair_bps(self) -> Floats:
-        """What one more cut between two regions could get in both directions; 0 where a direction lacks a link."""
-        access = self.access_bps()
-        pair = np.minimum(self.link_bps, self.link_bps.T)
-        return np.asarray(np.minimum(pair, np.minimum(access[:, None], access[None, :])))
 
     def _move(self, src: int, dst: int, amount: int) -> None:
         self.link_bps[src, dst] += amount

@@ -33,6 +33,8 @@ class Ladder:
     """Mean draw of the whole placement before PUE."""
     storage_s: Floats
     """How long its stages take to write, or to read, the state of the job."""
+    need_bps: Integers
+    """What a cut needs so as not to set the pace."""
     owned_part: float
     """Of the GPUs that it may stand on."""
     rent_usd_per_gpu_hour: float
@@ -41,11 +43,6 @@ class Ladder:
     def usd_per_hour(self, usd_per_kwh: float) -> Floats:
         """What each rung costs an hour in the mean over its pools: electricity where owned, else rent."""
         return self.draw_kw * usd_per_kwh * self.owned_part + self.gpus * self.rent_usd_per_gpu_hour
-
-    def need_bps(self, rung: int) -> int:
-        """What a cut needs so as not to set the pace of a rung."""
-        counts = self.candidate.stage_counts
-        return counts.need_bps[counts.index(int(self.stages[rung]))]
 
     def only(self, rung: int) -> Ladder:
         """The ladder of one of its rungs."""
@@ -57,6 +54,7 @@ class Ladder:
             iteration_s=self.iteration_s[one],
             draw_kw=self.draw_kw[one],
             storage_s=self.storage_s[one],
+            need_bps=self.need_bps[one],
         )
 
     def storage_of(self, stages: int) -> float:
@@ -93,7 +91,7 @@ def _ladder(demand: Demand, candidate: Candidate, cluster: Cluster) -> Ladder | 
         storage.append(storage_s(demand.spec, cluster, evaluation.placement))
     if not stages:
         return None
-    counts = np.array(stages, dtype=np.int64)
+    counts, needs = np.array(stages, dtype=np.int64), candidate.stage_counts.need_bps
     pools = [cluster.pools[key] for key in candidate.pools]
     gpus, rented = sum(pool.gpus for pool in pools), [p for p in pools if p.ownership is Ownership.RENTED]
     return Ladder(
@@ -104,6 +102,7 @@ def _ladder(demand: Demand, candidate: Candidate, cluster: Cluster) -> Ladder | 
         np.array(iteration_s),
         np.array(draw_kw),
         np.array(storage),
+        np.array([needs[candidate.stage_counts.index(each)] for each in stages], dtype=np.int64),
         1.0 - sum(pool.gpus for pool in rented) / gpus,
         math.fsum(pool.gpus * pool.rent_usd_per_gpu_hour for pool in rented) / gpus,
     )

@@ -14,8 +14,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
+from weakref import WeakKeyDictionary
 
+from scheduler.allocator import Share
 from scheduler.evaluate import Evaluation
+from scheduler.options import Demand
 from scheduler.policies import bace
 from scheduler.policies.horizon.board import CHEAPEST, FASTEST, Board
 from scheduler.policies.horizon.config import StageChoice
@@ -23,10 +26,12 @@ from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.policies.horizon.scoring import keeps_limits, score_of
 from scheduler.policies.horizon.search import Origin, Search, Sketch
 from scheduler.policies.horizon.work import UNLIMITED, Seat, Work, seat_of
-from scheduler.restart import granted_transfers, restart_s
+from scheduler.restart import bytes_between, granted_for, restarting_s
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
+_REMEMBERED_SEATS: Final = 1024
+_SEATS: WeakKeyDictionary[Demand, dict[tuple[tuple[Share, ...], int], Seat | None]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = ma
 def option_on(work: Work, board: Board, seat: Seat | None, evaluation: Evaluation) -> Option | None:
     """What an evaluated placement is to a job that leaves `seat` (None: it waits); None if its state cannot get there,
     or if it breaks the job's limits."""
-    return _seated(Origin.of(work, board, seat), board, evaluation)
+    return _seated(Origin.of(work, board, seat), board, seat_of(work.spec, board.cluster, evaluation, 0.0))
 
 
 def several_options(work: Work, board: Board) -> list[Option]:
@@ -75,6 +80,15 @@ def several_options(work: Work, board: Board) -> list[Option]:
 
 
 def _best(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option | None:
+    """The best option by one view of what counts. Ways of deciding often come to the same question: it is answered
+    once."""
+    key = (work, seat, below_s, board.now_s, board.weights_of(work), *board.room.state())
+    if key not in board.found:
+        board.found[key] = _searched(work, board, seat, below_s)
+    return board.found[key]
+
+
+def _searched(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option | None:
     origin = Origin.of(work, board, seat)
     candidates = [
         candidate
@@ -96,11 +110,24 @@ def _best(work: Work, board: Board, seat: Seat | None, below_s: float) -> Option
 
 def _built(origin: Origin, board: Board, candidate: Sketch) -> Option | None:
     """The seat of a candidate, scored in full; None if it does not fit or its state cannot get there."""
-    wider = candidate.wider
-    evaluation = board.world.place(
-        origin.work.demand, candidate.shares, lambda crossings, need: [need * wider] * len(crossings)
-    )
-    return None if evaluation is None else _seated(origin, board, evaluation)
+    seat = _seat_on(origin.work.demand, candidate, board)
+    return None if seat is None else _seated(origin, board, seat)
+
+
+def _seat_on(demand: Demand, candidate: Sketch, board: Board) -> Seat | None:
+    """The place that a candidate is for every job with a demand, whenever it begins; made once for both."""
+    known = _SEATS.setdefault(demand, {})
+    key, wider = (candidate.shares, candidate.wider), candidate.wider
+    if key not in known:
+        evaluation = board.world.place(
+            demand, candidate.shares, lambda crossings, need: [need * wider] * len(crossings)
+        )
+        if len(known) >= _REMEMBERED_SEATS:
+            known.clear()
+        known[key] = (
+            None if evaluation is None else seat_of(demand.spec, board.cluster, evaluation, ready_s=0.0)
+        )
+    return known[key]
 
 
 def _mixed(origin: Origin, board: Board) -> Option | None:
@@ -109,20 +136,23 @@ def _mixed(origin: Origin, board: Board) -> Option | None:
     if all(len(each.stage_counts.gpu_types) == 1 for each in demand.candidates):
         return None
     proposal = bace.place(demand, board.world)
-    return None if proposal is None else _seated(origin, board, proposal.evaluation)
+    if proposal is None:
+        return None
+    return _seated(origin, board, seat_of(demand.spec, board.cluster, proposal.evaluation, ready_s=0.0))
 
 
-def _seated(origin: Origin, board: Board, evaluation: Evaluation) -> Option | None:
-    """The seat that a placement is for the job, scored in full; None if its state cannot get there, or if it breaks the
+def _seated(origin: Origin, board: Board, place: Seat) -> Option | None:
+    """The seat that a place is for the job now, scored in full; None if its state cannot get there, or if it breaks the
     job's limits."""
-    work, placement = origin.work, evaluation.placement
-    transfers = granted_transfers(work.spec, origin.state, placement, board.residual)
+    work = origin.work
+    sent = bytes_between(work.spec, origin.state, place.state) if origin.state else {}
+    transfers = granted_for(sent, place.placement, board.residual)
     if transfers is None:
         return None
     before_s = origin.stopping_s
     if origin.restarts:
-        before_s += restart_s(work.spec, board.cluster, placement, transfers)
-    seat = seat_of(work.spec, board.cluster, evaluation, board.now_s + before_s, transfers)
+        before_s += restarting_s(board.cluster, place.storage_s, transfers)
+    seat = place.begun(board.now_s + before_s, transfers, board.cluster)
     if not keeps_limits(work, seat, board):
         return None
     return Option(score_of(work, seat, board), seat, board.remaining_s(work, seat), before_s)

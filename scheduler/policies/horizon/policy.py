@@ -100,7 +100,7 @@ class HorizonPolicy:
         network = Network.of(residual.topology)
         kinds = [(work.demand, work.steps) for work in works.values()]
         kinds += [(demands.of(WaitingJob(spec, 1)), float(spec.training.steps)) for spec in snapshot.recent]
-        price, egress = prices.mean(), network.mean_egress_usd_per_gb()
+        price, egress = prices.mean(), network.mean_egress_usd_per_gb
         found = (sample(demand, steps, snapshot.cluster, price, egress) for demand, steps in kinds)
         gpus = schedulable_gpus(snapshot.cluster)
         weights = weights_of(

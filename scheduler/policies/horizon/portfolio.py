@@ -151,7 +151,7 @@ class _Begun:
 
 def _begun(way: Way, before: Board) -> _Begun:
     board = before.clone()
-    board.config, board.weights = way.config, way.weights
+    board.decide_by(way.config, way.weights)
     if way.apart:
         _keep_apart(board)
     way.first(board)

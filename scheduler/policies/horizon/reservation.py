@@ -62,7 +62,9 @@ class Reservation:
     def beside(self, board: Board) -> Board:
         """A board on which only that is free which is free now and will be beside the job."""
         residual = board.residual.least(self.later.residual)
-        return replace(board, world=board.world.with_residual(residual), room=Room.of(residual), kept=None)
+        return replace(
+            board, world=board.world.with_residual(residual), room=Room.of(residual), found={}, kept=None
+        )
 
     def _outlasts(self, board: Board, work: Work, seat: Seat) -> bool:
         """Whether another job on that seat must be thought to be there still when the job begins."""

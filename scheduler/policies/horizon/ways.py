@@ -52,6 +52,8 @@ def elastic_later(board: Board) -> None:
 def by_bace_priority(board: Board) -> list[Work]:
     """The waiting jobs in the order of BACE-Pipe's dynamic priority."""
     waiting = {job_id: work for job_id, work in board.works.items() if job_id not in board.seats}
+    if not waiting:
+        return []
     asking = [(_as_waiting(work), work.demand) for work in waiting.values()]
     ordered = by_dynamic_priority(asking, board.residual.congestion())
     return [waiting[job.spec.job_id] for job, _ in ordered]

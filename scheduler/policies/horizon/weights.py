@@ -155,11 +155,10 @@ def tempered(
     run_s = steps * ladder.iteration_s
     time_s = run_s * (1 + weights.gpu_s * ladder.gpus)
     fastest = int(np.argmin(time_s))
-    whole = prices.over(prices.now_s, run_s[fastest : fastest + 1], np.array([-np.inf]))
-    price = float(whole.mean()) / float(run_s[fastest])
+    price = prices.mean_over(float(run_s[fastest]))
     usd = ladder.usd_per_hour(max(0.0, price)) * run_s / SECONDS_PER_HOUR
     spread = float(usd[fastest] - usd.min()) * weights.electricity_s
-    cut = 2 * egress_usd(cut_bytes_per_step * steps, network.mean_egress_usd_per_gb()) * weights.egress_s
+    cut = 2 * egress_usd(cut_bytes_per_step * steps, network.mean_egress_usd_per_gb) * weights.egress_s
     limit_s = float(time_s[fastest])
     electricity = min(1.0, config.most_slower * limit_s / spread) if spread > 0 else 1.0
     egress = min(1.0, config.most_slower_egress * limit_s / cut) if cut > 0 else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -19,10 +20,10 @@ from scheduler.cost import (
 )
 from scheduler.evaluate import Evaluation, evaluate
 from scheduler.job import Elasticity, JobSpec
-from scheduler.options import Demand
+from scheduler.options import BITS_PER_BYTE, Demand
 from scheduler.placement import Placement, Segment, Transfer
 from scheduler.profile import boundary_bytes
-from scheduler.restart import state_of
+from scheduler.restart import state_of, storage_s
 from scheduler.snapshot import RunningJob, StateSpan, WaitingJob
 
 
@@ -42,6 +43,25 @@ class Seat:
     egress_usd_per_step: float
     egress_usd_once: float
     """Of the transfers."""
+    storage_s: float
+    """How long its stages take to write, or to read, the state of the job."""
+    state: tuple[StateSpan, ...]
+    """Where the state of the job lies once it has stepped there."""
+
+    def begun(self, ready_s: float, transfers: tuple[Transfer, ...], cluster: Cluster) -> Seat:
+        """The same place where the job steps from then on, once these have arrived."""
+        return Seat(
+            self.placement,
+            self.iteration_s,
+            ready_s,
+            transfers,
+            self.draw_kw,
+            self.rent_usd_per_hour,
+            self.egress_usd_per_step,
+            _sent_usd(transfers, cluster),
+            self.storage_s,
+            self.state,
+        )
 
 
 def seat_of(
@@ -76,9 +96,15 @@ def seat_of(
             for cut in placement.cuts
             for src, dst in ((cut.src, cut.dst), (cut.dst, cut.src))
         ),
-        math.fsum(
-            egress_usd(each.sent_bytes, links[each.src, each.dst].egress_usd_per_gb) for each in transfers
-        ),
+        _sent_usd(transfers, cluster),
+        storage_s(spec, cluster, placement),
+        state_of(spec, placement),
+    )
+
+
+def _sent_usd(transfers: Sequence[Transfer], cluster: Cluster) -> float:
+    return math.fsum(
+        egress_usd(each.sent_bytes, cluster.links[each.src, each.dst].egress_usd_per_gb) for each in transfers
     )
 
 
@@ -128,6 +154,12 @@ class Work:
     def job_id(self) -> str:
         return self.spec.job_id
 
+    @property
+    def cut_bytes_per_step(self) -> float:
+        """What one cut sends in a step in each direction."""
+        boundary_bytes = self.demand.boundary_bits / BITS_PER_BYTE
+        return egress_bytes_per_iteration(boundary_bytes, self.spec.training.micro_batches)
+
     def bringing_usd(self, placement: Placement) -> float:
         """What it still costs to bring its data sets to where it begins."""
         first = placement.segments[0].region
@@ -156,6 +188,7 @@ def running_work(job: RunningJob, demand: Demand, cluster: Cluster, sigma: float
     allocation = job.allocation
     ready_s = allocation.start_s if job.ready_s is None else job.ready_s
     evaluation = evaluate(job.spec, cluster, allocation.placement.segments, allocation.placement.cuts)
+    seat = seat_of(job.spec, cluster, evaluation, ready_s, job.transfers)
     return Work(
         spec=job.spec,
         demand=demand,
@@ -163,9 +196,9 @@ def running_work(job: RunningJob, demand: Demand, cluster: Cluster, sigma: float
         declared=float(job.remaining_steps),
         waits_since_s=allocation.start_s,
         has_state=True,
-        state=state_of(job.spec, allocation.placement),
+        state=seat.state,
         brought=job.brought | {allocation.placement.segments[0].region},
-        seat=seat_of(job.spec, cluster, evaluation, ready_s, job.transfers),
+        seat=seat,
         movable=job.spec.elasticity is not Elasticity.NONE,
     )
 

@@ -21,7 +21,9 @@ QUICK = (0, 1, 3, 4, 6, 8, 10, 12, 14, 20)
 
 def mode(score_s: float, duration_s: float, gpus: int) -> Mode:
     placement = None
-    return Mode(score_s, duration_s, {("a", "g"): gpus}, {}, Seat(placement, 1.0, 0.0, (), (), 0.0, 0.0, 0.0))  # type: ignore[arg-type]
+    return Mode(
+        score_s, duration_s, {("a", "g"): gpus}, {}, Seat(placement, 1.0, 0.0, (), (), 0.0, 0.0, 0.0, 0.0, ())
+    )  # type: ignore[arg-type]
 
 
 def test_a_decision_is_within_three_per_cent_of_the_best_in_the_mean() -> None:
