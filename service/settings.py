@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     max_client_requests: Annotated[int, Field(ge=1, le=100_000)] = 2048
     """Requests of clients that are being answered at once; what comes beyond is told to come again. Agents' are not
     counted."""
+    max_planner_questions: Annotated[int, Field(ge=1, le=10_000)] = 32
+    """Dry runs, explanations and comparisons of schedules that wait or are computed at once, two at a time."""
     max_streams_per_token: Annotated[int, Field(ge=1, le=100_000)] = 64
     db_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Reads of the database at a time; writes share one thread and its commits."""

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from service.errors import RateLimitedError
+from service.ports import Compute
+
 T = TypeVar("T")
+
+RETRY_AFTER_S = 5.0
+"""A large one takes so long."""
 
 
 class ThreadCompute:
@@ -22,6 +28,33 @@ class ThreadCompute:
     def close(self) -> None:
         """Waits for what runs."""
         self._threads.shutdown()
+
+
+class BoundedCompute:
+    """`ports.Compute` for what clients ask: so many computations wait or run at once and no more."""
+
+    def __init__(self, compute: Compute, most: int, refused: Callable[[], None]) -> None:
+        """`refused` is called for each that is turned away."""
+        self._compute, self._most, self._refused = compute, most, refused
+        self._inside = 0
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Raises RateLimitedError beyond the bound."""
+        if self._inside >= self._most:
+            self._refused()
+            raise RateLimitedError(
+                f"{self._most} plans, explanations and comparisons are being computed or wait for it: try again",
+                RETRY_AFTER_S,
+            )
+        self._inside += 1
+        try:
+            return await self._compute.run(function)
+        finally:
+            self._inside -= 1
+
+    def close(self) -> None:
+        """Waits for what runs."""
+        self._compute.close()
 
 
 class InlineCompute:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from service.adapters.compute import BoundedCompute, ThreadCompute
 from service.rate_limits import TokenBuckets
 from tests.api_server import Server, start_server
 from tests.control_world import job_document
@@ -153,6 +155,28 @@ async def test_beyond_so_many_clients_at_once_only_agents_are_let_in(start: Star
         gate.set()
         assert [(await task).status_code for task in inside] == [200, 200]
         assert (await nlp.get("/v1/whoami")).status_code == 200
+
+
+async def test_only_so_many_questions_wait_for_the_planner_and_what_needs_no_plan_is_answered(
+    start: Start,
+) -> None:
+    server = await start()
+    services, gate, refusals = server.world.services, threading.Event(), []
+    threads = ThreadCompute()
+    object.__setattr__(services, "compute", BoundedCompute(threads, 3, lambda: refusals.append(1)))
+    begun = asyncio.ensure_future(services.compute.run(gate.wait))
+    asked = [begun, *(asyncio.ensure_future(services.compute.run(gate.wait)) for _ in range(2))]
+    await asyncio.sleep(0)  # all three are inside
+    async with server.client("nlp") as nlp:
+        for path in ("/v1/plans", "/v1/schedules?placement=eu-north:1"):
+            assert refused(await nlp.post(path, json=job_document())) == 5
+        assert (await nlp.get("/v1/jobs")).status_code == 200
+        assert (await nlp.post("/v1/jobs", json=job_document())).status_code == 201
+        gate.set()
+        await asyncio.gather(*asked)
+        assert (await nlp.post("/v1/plans", json=job_document())).status_code == 200
+    assert len(refusals) == 2
+    threads.close()
 
 
 async def test_a_token_has_only_so_many_streams_and_a_place_is_free_when_one_ends(start: Start) -> None:

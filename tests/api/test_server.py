@@ -144,7 +144,8 @@ def test_jobs_are_planned_while_what_clients_ask_takes_every_thread(
             await asyncio.Event().wait()
 
     async def live() -> None:
-        asked = [asyncio.ensure_future(assembly.services.compute.run(answer.wait)) for _ in range(64)]
+        most = assembly.services.settings.max_planner_questions
+        asked = [asyncio.ensure_future(assembly.services.compute.run(answer.wait)) for _ in range(most)]
         try:
             async with assembly.app.router.lifespan_context(assembly.app):
                 await asyncio.wait_for(planned.wait(), timeout=20)
