@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from torch.optim import Optimizer
 
 from agents.protocol import WorkerPlan
 from agents.worker.optimizer import state_bytes
+from agents.worker.stage import StageModule
+
+_COPIES_AND_VIEWS = ("ToCopyBackward0", "TBackward0", "TransposeBackward0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class StageFigures:
     optimizer: int
     """Held; `optimizer_needed` once a step has been taken."""
     optimizer_needed: int
+    copies: int
+    """In bf16, of weights, that all micro-batches share; where each has its own, `micro_batch_bytes` has them."""
     in_flight: int
     """Micro-batches between their forward and their backward."""
     window: int
@@ -37,12 +43,13 @@ class StageFigures:
 
     @property
     def held(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.in_flight * self.micro_batch_bytes
+        resting = self.weights + self.gradients + self.optimizer + self.copies
+        return resting + self.in_flight * self.micro_batch_bytes
 
     @property
     def resting(self) -> int:
         """What it needs beside micro-batches."""
-        return 2 * self.weights + max(self.optimizer, self.optimizer_needed)
+        return 2 * self.weights + max(self.optimizer, self.optimizer_needed) + self.copies
 
     @property
     def needed(self) -> int:
@@ -53,9 +60,12 @@ class StageFigures:
 class ActivationMeter:
     """Counts the micro-batches in flight of one stage, and measures what the first of them keeps for its backward."""
 
-    def __init__(self, module: nn.Module, has_loss: bool) -> None:
-        """`module` is called once a micro-batch; `has_loss` where a loss over its output follows."""
-        self._module, self._has_loss = module, has_loss
+    def __init__(self, module: nn.Module, *, has_loss: bool, shares_copies: bool) -> None:
+        """`module` is called once a micro-batch; `has_loss` where a loss over its output follows.
+
+        With `shares_copies` micro-batches share the copies of weights that they keep.
+        """
+        self._module, self._has_loss, self._shares_copies = module, has_loss, shares_copies
         self._measuring: saved_tensors_hooks | None = None
         self._storages: dict[int, int] = {}
         self.in_flight = 0
@@ -70,6 +80,8 @@ class ActivationMeter:
             self._measuring.__enter__()
 
     def _keep(self, tensor: Tensor) -> Tensor:
+        if self._shares_copies and isinstance(_copied_from(tensor), nn.Parameter):
+            return tensor.detach()
         storage = tensor.untyped_storage()
         self._storages[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
@@ -88,8 +100,9 @@ class ActivationMeter:
     def _measure(self, outputs: Sequence[Tensor]) -> None:
         for output in outputs:
             self._keep(output)
-        weights = {each.untyped_storage().data_ptr() for each in self._module.parameters()}
-        kept = sum(size for storage, size in self._storages.items() if storage not in weights)
+        held_anyway = chain(self._module.parameters(), self._module.buffers())
+        without = {each.untyped_storage().data_ptr() for each in held_anyway}
+        kept = sum(size for storage, size in self._storages.items() if storage not in without)
         # Beside the logits the loss keeps their log-probabilities, in fp32.
         self.micro_batch_bytes = kept + (4 * outputs[0].numel() if self._has_loss else 0)
 
@@ -97,8 +110,21 @@ class ActivationMeter:
         self.in_flight -= 1
 
 
+def _copied_from(tensor: Tensor) -> Tensor | None:
+    """The leaf that it is a copy of, or a view of a copy."""
+    node = tensor.grad_fn
+    while node is not None and node.name() in _COPIES_AND_VIEWS:
+        node = node.next_functions[0][0]
+    return getattr(node, "variable", None)
+
+
 def figures(
-    plan: WorkerPlan, stage: int, window: int, module: nn.Module, optimizer: Optimizer, meter: ActivationMeter
+    plan: WorkerPlan,
+    stage: int,
+    window: int,
+    module: StageModule,
+    optimizer: Optimizer,
+    meter: ActivationMeter,
 ) -> StageFigures:
     """Of one stage now, from the sizes of its tensors."""
     parameters = list(module.parameters())
@@ -111,6 +137,7 @@ def figures(
         gradients=_bytes(each.grad for each in parameters if each.grad is not None),
         optimizer=_bytes(value for value in states if isinstance(value, Tensor)),
         optimizer_needed=state_bytes(optimizer, module),
+        copies=module.shared_copies_bytes,
         in_flight=meter.in_flight,
         window=window,
         micro_batch_bytes=meter.micro_batch_bytes,
@@ -161,9 +188,10 @@ def _held(stage: StageFigures, stages: int) -> str:
         )
     else:
         activations = "activations not measured yet: no micro-batch had come through its forward"
+    copies = f" and their bf16 copies {_size(stage.copies)}" if stage.copies else ""
     return (
         f"stage {stage.stage} of {stages} ({', '.join([layers, *ends])}) held {_size(stage.held)}: weights "
-        f"{_size(stage.weights)}, gradients {_size(stage.gradients)}, optimizer {_size(stage.optimizer)} of "
+        f"{_size(stage.weights)}{copies}, gradients {_size(stage.gradients)}, optimizer {_size(stage.optimizer)} of "
         f"{_size(stage.optimizer_needed)}, {activations}"
     )
 

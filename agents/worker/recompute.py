@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from agents.worker.half_precision import as_before
+
 
 def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """function(*inputs), whose inner activations are computed again in the backward pass instead of kept.
@@ -53,7 +55,7 @@ class _Recomputation:
             self._kept.append(tensor.detach())
             return tensor.detach()
 
-        autocast = torch.autocast(self._device_type, self._autocast_dtype, enabled=self._autocast)
+        autocast = as_before(self._device_type, self._autocast_dtype, enabled=self._autocast)
         with torch.enable_grad(), autocast, saved_tensors_hooks(keep, lambda tensor: tensor):
             self._function(*(each.detach().requires_grad_(each.requires_grad) for each in self._inputs()))
         if len(self._kept) != self._left_out:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from agents.protocol import WorkerModel, WorkerPlan
+from agents.worker.half_precision import forget_copies, half_precision
 from agents.worker.model import Block, Embedding, Head
 from agents.worker.randomness import generator_for
 
@@ -38,12 +40,29 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleDict(layers).to(device)
         self.device_type = device.type
         self.half_precision = plan.dtype == "bf16"
+        self._keeps_copies = False
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(self.device_type, dtype=torch.bfloat16, enabled=self.half_precision):
-            for layer in self.layers.values():
-                x = layer(x)
+        if not self.half_precision:
+            return self._through_layers(x)
+        with half_precision(self.device_type, keeps_copies=self._keeps_copies):
+            return self._through_layers(x)
+
+    def _through_layers(self, x: Tensor) -> Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
         return x
+
+    def share_copies(self, optimizer: Optimizer) -> None:
+        """Let micro-batches share the bf16 copies of weights, which nothing but `optimizer` changes from now on."""
+        self._keeps_copies = True
+        optimizer.register_step_post_hook(lambda *_: forget_copies())
+
+    @property
+    def shared_copies_bytes(self) -> int:
+        """What the copies take that all micro-batches share; 0 where each has its own, or none."""
+        matrices = (each.weight for each in self.modules() if isinstance(each, nn.Linear))
+        return sum(2 * matrix.numel() for matrix in matrices) if self._keeps_copies else 0
 
     def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """(`embedding` | `layer-0007` | `head`, its module), in pipeline order."""

@@ -14,6 +14,7 @@ from agents.worker.checkpoint.folder import CheckpointPart
 from agents.worker.codec.files import codec_names, codec_tensors, restore_codec
 from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.training import CodecTraining
+from agents.worker.half_precision import shares_copies
 from agents.worker.optimizer import layer_tensors, make_muon, make_optimizer, restore_layer
 from agents.worker.stage import StageModule
 
@@ -40,6 +41,8 @@ class TrainedStage:
             if plan.optimizer == "muon"
             else make_optimizer(module, rate)
         )
+        if shares_copies(plan):
+            module.share_copies(optimizer)
         if plan.codec is None:
             return cls(index, module, module, optimizer, None)
         coded = CodedStage(plan, plan.codec, index, module, device)

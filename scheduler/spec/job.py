@@ -19,8 +19,10 @@ from scheduler.job import (
     JobSpec,
     Parallelism,
     PlacementRule,
+    Recompute,
     Schedule,
     Training,
+    WeightVersions,
 )
 from scheduler.pipeline.plan.laid_out import LOOPED_REGIONS
 from scheduler.spec.fields import Duration, Name, Section, Time, number, whole
@@ -107,6 +109,13 @@ class JobDocument(Section):
         """Of the built-in worker's initial weights and order of the corpus."""
         return self.run.seed or 0
 
+    def _versions(self) -> WeightVersions:
+        if self.run.updates is None:
+            return WEIGHTS_ALONE
+        # Full recompute makes copies anew for every backward, and keeps none.
+        own_copies = self.training.dtype == "bf16" and self.training.recompute is not Recompute.FULL
+        return self.run.updates.versions(own_copies)
+
     def to_spec(self, job_id: str, project: str, submit_s: float) -> JobSpec:
         """The job as the planner takes it. `submit_s` is in epoch seconds."""
         low, high = self.parallelism.bounds()
@@ -126,7 +135,7 @@ class JobDocument(Section):
                 splits_backward=self.is_builtin
                 and self.training.micro_batches <= MOST_ORDERED_MICRO_BATCHES
                 and self.run.updates is None,  # no update may come between the two parts of a backward
-                versions=WEIGHTS_ALONE if self.run.updates is None else self.run.updates.versions(),
+                versions=self._versions(),
                 update_every=None if self.run.updates is None else self.run.updates.every,
             ),
             parallelism=Parallelism(
@@ -280,7 +289,7 @@ def _in_flight_issues(job: JobDocument, updates: UpdatesSection) -> list[FieldIs
     """Where even the fewest stages that the job names have more micro-batches in flight than the rule allows."""
     micro_batches, (low, _) = job.training.micro_batches, job.parallelism.bounds()
     in_flight = micro_batches if job.training.schedule is Schedule.GPIPE else min(low or 1, micro_batches)
-    most = updates.versions().most_in_flight
+    most = updates.most_in_flight
     if most is None or in_flight <= most:
         return []
     expected = (

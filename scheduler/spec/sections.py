@@ -199,19 +199,26 @@ class UpdatesSection(Section):
     every: Annotated[int, whole(1, 65_536)] = 1
     error_feedback: Annotated[float, number(at_least=0, at_most=1)] = 0.0
 
-    def versions(self) -> WeightVersions:
-        """What the built-in worker holds for it, whose weights and moments are fp32."""
-        match self.rule:
-            case "paci":  # weights and both moments, to go back to
-                return WeightVersions(held_bytes=12.0)
-            case "2bw":  # the older weights, and what error feedback remembers
-                return WeightVersions(
-                    held_bytes=8.0 if self.error_feedback else 4.0, most_in_flight=self.every + 1
-                )
-            case "prediction":
-                return WeightVersions(held_bytes=4.0)
-            case "stashing":
-                return WeightVersions(in_flight_bytes=4.0)
+    @property
+    def most_in_flight(self) -> int | None:
+        """Micro-batches of a stage; None: any number."""
+        return self.every + 1 if self.rule == "2bw" else None
+
+    def versions(self, own_copies: bool) -> WeightVersions:
+        """What the built-in worker holds for it, whose weights and moments are fp32.
+
+        With `own_copies` every micro-batch in flight keeps the bf16 copies that it was computed with: it cannot share
+        them, as weights change meanwhile.
+        """
+        remembered_bytes = 4.0 if self.error_feedback else 0.0
+        held_bytes = {
+            "paci": 12.0,  # weights and both moments, to go back to
+            "2bw": 4.0 + remembered_bytes,  # the older weights
+            "prediction": 4.0,
+            "stashing": 0.0,
+        }[self.rule]
+        in_flight_bytes = (4.0 if self.rule == "stashing" else 0.0) + (2.0 if own_copies else 0.0)
+        return WeightVersions(held_bytes, in_flight_bytes, self.most_in_flight)
 
 
 class RunSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,15 +147,33 @@ def test_the_planner_puts_no_more_in_flight_than_two_versions_serve() -> None:
         ({"rule": "stashing"}, WeightVersions(in_flight_bytes=4.0)),
     ],
 )
+@pytest.mark.parametrize(
+    ("training", "own_copies_bytes"),
+    [
+        ({"dtype": "fp32"}, 0.0),
+        ({"dtype": "bf16"}, 2.0),
+        ({"dtype": "bf16", "recompute": "full"}, 0.0),
+    ],
+)
 def test_the_planner_counts_the_weights_that_a_rule_keeps(
-    updates: dict[str, Any] | None, versions: WeightVersions
+    updates: dict[str, Any] | None,
+    versions: WeightVersions,
+    training: dict[str, Any],
+    own_copies_bytes: float,
 ) -> None:
-    wanted = job(**({} if updates is None else {"updates": updates})).to_spec("a", "p", 0.0)
-    plain = job().to_spec("a", "p", 0.0)
+    document = {**JOB, "training": {**JOB["training"], **training}}
+    plain, wanted = (
+        parse_job({**document, "run": {"builtin": "gpt", **run}}).to_spec("a", "p", 0.0)
+        for run in ({}, {} if updates is None else {"updates": updates})
+    )
+    if updates is not None:
+        versions = replace(versions, in_flight_bytes=versions.in_flight_bytes + own_copies_bytes)
     assert wanted.training.versions == versions
     gpus = (presets.gpu("H100"),) * 2
-    for with_rule, without in zip(stage_profiles(wanted, gpus), stage_profiles(plain, gpus), strict=True):
-        weights = without.weight_bytes / 18
+    alone = stage_profiles(job().to_spec("a", "p", 0.0), gpus)
+    profiles = zip(stage_profiles(wanted, gpus), stage_profiles(plain, gpus), alone, strict=True)
+    for with_rule, without, bare in profiles:
+        weights = bare.weight_bytes / 18
         assert with_rule.weight_bytes == pytest.approx(without.weight_bytes + versions.held_bytes * weights)
         assert with_rule.inflight_bytes == pytest.approx(
             without.inflight_bytes + versions.in_flight_bytes * weights

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
@@ -23,7 +24,7 @@ PLAN = WorkerPlan(
 )  # fmt: skip
 HELD = StageFigures(
     stage=0, first_layer=0, layers=4, weights=10 * MB, gradients=10 * MB, optimizer=20 * MB,
-    optimizer_needed=20 * MB, in_flight=3, window=6, micro_batch_bytes=10 * MB,
+    optimizer_needed=20 * MB, copies=0, in_flight=3, window=6, micro_batch_bytes=10 * MB,
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ class Squares(nn.Module):
 @pytest.mark.parametrize(("has_loss", "kept"), [(False, 2 * 4 * 8 * 4), (True, 3 * 4 * 8 * 4)])
 def test_what_a_micro_batch_keeps_is_measured_without_the_weights(has_loss: bool, kept: int) -> None:
     module = Squares()
-    meter = ActivationMeter(module, has_loss)
+    meter = ActivationMeter(module, has_loss=has_loss, shares_copies=False)
     outputs = [module(torch.ones(4, 8)) for _ in range(3)]
     assert meter.micro_batch_bytes == kept
     assert meter.in_flight == 3
@@ -56,7 +57,7 @@ def test_measuring_changes_no_gradient() -> None:
     plain, x = Squares(), torch.randn(4, 8)
     metered = Squares()
     metered.load_state_dict(plain.state_dict())
-    ActivationMeter(metered, has_loss=False)
+    ActivationMeter(metered, has_loss=False, shares_copies=False)
     for module in (plain, metered):
         module(x).square().sum().backward()
 
@@ -67,7 +68,7 @@ def test_measuring_changes_no_gradient() -> None:
 def test_the_figures_are_those_of_the_tensors(optimizer: str) -> None:
     module = StageModule(PLAN, 0, torch.device("cpu"))
     made = make_muon(module.named_layers(), 0.1) if optimizer == "muon" else make_optimizer(module, 0.1)
-    meter = ActivationMeter(module, has_loss=False)
+    meter = ActivationMeter(module, has_loss=False, shares_copies=False)
     module(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
     before = figures(PLAN, 0, 6, module, made, meter)
     made.step()
@@ -81,6 +82,66 @@ def test_the_figures_are_those_of_the_tensors(optimizer: str) -> None:
     assert (before.layers, before.first_layer, before.window) == (4, 0, 6)
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("shares", [False, True])
+def test_micro_batches_in_flight_share_the_copies_of_weights_or_hold_their_own(
+    recompute: str, shares: bool
+) -> None:
+    module = half_precision_stage(recompute, shares)
+    meter = ActivationMeter(module, has_loss=False, shares_copies=shares)
+    stream = torch.zeros(4, 8, 16, dtype=torch.bfloat16, requires_grad=True)
+    module(stream)
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        outputs = [module(stream) for _ in range(3)]
+    for output in outputs:
+        keep(output)
+
+    for held in (*module.parameters(), *module.buffers()):
+        kept.pop(held.untyped_storage().data_ptr(), None)
+    matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)
+    assert module.shared_copies_bytes == (2 * matrices if shares else 0)
+    assert sum(kept.values()) == 3 * meter.micro_batch_bytes + module.shared_copies_bytes
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_sharing_copies_changes_nothing_that_is_learned(recompute: str) -> None:
+    learned = []
+    for shares in (False, True):
+        module = half_precision_stage(recompute, shares=False)
+        optimizer = make_optimizer(module, 0.1)
+        if shares:
+            module.share_copies(optimizer)
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(3):
+            losses = []
+            for _ in range(3):
+                stream = torch.randn(4, 8, 16, generator=generator).bfloat16().requires_grad_()
+                losses.append(module(stream).float().square().mean())
+                if len(losses) > 1:
+                    losses[-2].backward()
+            losses[-1].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        learned.append([parameter.detach().clone() for parameter in module.parameters()])
+
+    assert all(torch.equal(one, other) for one, other in zip(*learned, strict=True))
+
+
+def half_precision_stage(recompute: str, shares: bool) -> StageModule:
+    """The last stage."""
+    plan = PLAN.model_copy(update={"dtype": "bf16", "recompute": recompute})
+    module = StageModule(plan, 1, torch.device("cpu"))
+    if shares:
+        module.share_copies(make_optimizer(module, 0.1))
+    return module
+
+
 def test_what_fits_is_computed_from_what_was_held() -> None:
     """70 MB were held; 40 rest, and 6 × 10 are needed beside them."""
     told = account(PLAN, [HELD], None)
@@ -90,6 +151,13 @@ def test_what_fits_is_computed_from_what_was_held() -> None:
         "20.000 MB of 20.000 MB, activations 3 micro-batches in flight × 10.000 MB (window 6); 100.000 MB are needed "
         "in 70.000 MB; what would fit: a window of at most 3 here, or micro_batch 2, or 4 stages"
     )
+
+
+def test_copies_that_micro_batches_share_rest_with_the_weights() -> None:
+    told = account(PLAN, [replace(HELD, copies=5 * MB)], None)
+
+    assert "held 75.000 MB: weights 10.000 MB and their bf16 copies 5.000 MB, gradients" in told
+    assert "105.000 MB are needed in 75.000 MB" in told
 
 
 def test_a_gpu_tells_its_limit_itself() -> None:

@@ -61,18 +61,20 @@ def test_replicas_of_a_hinted_pipeline_learn_from_all_their_data(gangs: Any) -> 
     assert list(workers[2].losses.values()) == pytest.approx(one_process(plan, replicas=2), abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("binding", ["strict", "hint"])
-def test_a_rank_may_have_the_first_stage_and_the_last(gangs: Any, binding: str) -> None:
+def test_a_rank_may_have_the_first_stage_and_the_last(gangs: Any, binding: str, dtype: str) -> None:
     """ZB-V, on torch's runtime and on ours. Its checkpoint knows nothing of where the stages stood."""
-    workers = start(gangs, ZB_V, binding=binding, steps=4, checkpoint_every=2, recompute="selective")
+    changes = {"recompute": "selective", "dtype": dtype}
+    workers = start(gangs, ZB_V, binding=binding, steps=4, checkpoint_every=2, **changes)
 
     assert [worker.exit_code() for worker in workers] == [0, 0], workers[0].log.read_text()
-    plan = wire_plan(ZB_V, 0, steps=8)
+    plan = wire_plan(ZB_V, 0, steps=8, **changes)
     right = one_process(plan)
     assert list(workers[0].losses.values()) == pytest.approx(right[:4], abs=TOLERANCE)
     assert not workers[1].losses, "its stages are in the middle"
     resumed = gangs.start(
-        gangs.plan(2, steps=8, resume_step=4, micro_batches=plan.micro_batches, seed=plan.seed), 2
+        gangs.plan(2, steps=8, resume_step=4, micro_batches=plan.micro_batches, seed=plan.seed, **changes), 2
     )
     assert [worker.exit_code() for worker in resumed] == [0, 0], resumed[0].log.read_text()
     assert list(resumed[1].losses.values()) == pytest.approx(right[4:], abs=TOLERANCE)
