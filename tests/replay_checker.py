@@ -38,6 +38,8 @@ MODELS = {
     "llama318b": (32, 4096, 32, 8, 14336, 3, 128000, 0, False),
     "llama3170b": (80, 8192, 64, 8, 28672, 3, 128000, 0, False),
 }
+V_SHAPED = ("zb-v", "v-half", "dualpipev", "hanayo")
+LOOPED = ("interleaved", "looped-bfs")
 TRACE_MODELS = (
     (2, "gpt313b", 2048),
     (8, "llama27b", 4096),
@@ -362,7 +364,8 @@ class Checker:
         return (self.inputs.scenario.get("gpus") or {}).get(name)
 
     def bytes_per_step(self, job_id: str) -> float | None:
-        """Bytes of a cut in one direction: data × micro_batch × seq × hidden × 2 (or 4) × micro_batches."""
+        """Bytes of a cut in one direction: data × micro_batch × seq × hidden × 2 (or 4) × micro_batches; there and back
+        on a V, twice there and once back in a loop."""
         known = self.expected.get(job_id)
         if known is None:
             return None
@@ -383,9 +386,9 @@ class Checker:
             return None
         element = 4 if training.get("dtype") == "fp32" else 2
         data = (document.get("parallelism") or {}).get("data", 1)
-        return (
-            data * training.get("micro_batch", 1) * seq * hidden * element * training.get("micro_batches", 8)
-        )
+        message = data * training.get("micro_batch", 1) * seq * hidden * element
+        crossings = {**dict.fromkeys(V_SHAPED, 2), **dict.fromkeys(LOOPED, 3)}.get(training.get("schedule"), 1)
+        return message * crossings * training.get("micro_batches", 8)
 
     def check_job(self, job_id: str, row: dict) -> None:
         where = f"job {job_id}"

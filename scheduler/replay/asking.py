@@ -17,6 +17,7 @@ from scheduler.check import check_plan
 from scheduler.placement import Placement
 from scheduler.plan import Hold, Plan, Reject, Start
 from scheduler.policies import PolicyConfig, decide
+from scheduler.policies.orders import in_order
 from scheduler.policies.queueing import QueuePolicy
 from scheduler.policies.standing import StandingQueue
 from scheduler.reasons import Reason
@@ -131,7 +132,7 @@ class _AskStanding:
             return Plan(0, ())
         regions = {region for each in decisions if isinstance(each, Start) for region in _touched(each)}
         snapshot = self._view.around(now_s, [each.job_id for each in decisions], regions)
-        plan = Plan(snapshot.version, decisions)
+        plan = in_order(snapshot, Plan(snapshot.version, decisions))
         _require_legal(snapshot, plan, self._config.name)
         return plan
 
