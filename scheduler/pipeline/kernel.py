@@ -31,13 +31,16 @@ def run(
 
     Stage s runs caps[s] forwards, then backward m and forward m + caps[s] in turn. So if round m first advances
     every stage, in pipeline order, to min(m + caps[s], M) forwards, and then runs backward m of every stage, in
-    reverse order, all that an action waits for has been computed before it. O(K·M).
+    reverse order, all that an action waits for has been computed before it. O(K·M) steps, O(K·caps[0]) memory.
     """
     stages = forward.size
     free = np.zeros(stages)  # when the stage can start its next action
     up_free = np.zeros(stages)  # when the link to the next stage is free, forward direction
     down_free = np.zeros(stages)  # the same link, backward direction
-    arrival = np.zeros((stages, micro_batches))  # of the input of forward m at stage s
+    held = 1  # a power of two ≥ caps[0]: no more inputs than that wait at a stage
+    while held < caps[0]:
+        held *= 2
+    arrival = np.zeros((stages, held))  # of the input of forward m at stage s, in slot m mod held
     done = np.zeros(stages, dtype=np.int64)  # forwards run
     last = 0.0
     for m in range(micro_batches):
@@ -45,12 +48,12 @@ def run(
             target = min(m + caps[s], micro_batches)
             while done[s] < target:
                 n = done[s]
-                end = max(free[s], arrival[s, n]) + forward[s]
+                end = max(free[s], arrival[s, n & (held - 1)]) + forward[s]
                 free[s] = end
                 if s + 1 < stages:
                     sent = max(end, up_free[s]) + transfer[s]
                     up_free[s] = sent
-                    arrival[s + 1, n] = sent + latency[s]
+                    arrival[s + 1, n & (held - 1)] = sent + latency[s]
                     if blocking:
                         free[s] = sent + latency[s]
                 done[s] = n + 1

@@ -21,24 +21,28 @@ def run_lagged(
 
     Times per stage or boundary, caps not growing, ≤ M. Stage s runs caps[s] forwards, then I of micro-batch m, W of
     m − lags[s] and F of m + caps[s] in turn. As in `scheduler.pipeline.kernel.run` round m first advances all forwards,
-    in pipeline order, and then runs I of every stage in reverse order; W waits for nobody else. O(K·M).
+    in pipeline order, and then runs I of every stage in reverse order; W waits for nobody else. O(K·M) steps,
+    O(K·caps[0]) memory.
     """
     stages = forward.size
     free = np.zeros(stages)  # when the stage can start its next action
     up_free = np.zeros(stages)  # when the link to the next stage is free, forward direction
     down_free = np.zeros(stages)  # the same link, backward direction
-    arrival = np.zeros((stages, micro_batches))  # of the input of forward m at stage s
+    held = 1  # a power of two ≥ caps[0]: no more inputs than that wait at a stage
+    while held < caps[0]:
+        held *= 2
+    arrival = np.zeros((stages, held))  # of the input of forward m at stage s, in slot m mod held
     done = np.zeros(stages, dtype=np.int64)  # forwards run
     for m in range(micro_batches):
         for s in range(stages):
             target = min(m + caps[s], micro_batches)
             while done[s] < target:
                 n = done[s]
-                end = max(free[s], arrival[s, n]) + forward[s]
+                end = max(free[s], arrival[s, n & (held - 1)]) + forward[s]
                 free[s] = end
                 if s + 1 < stages:
                     up_free[s] = max(end, up_free[s]) + transfer[s]
-                    arrival[s + 1, n] = up_free[s] + latency[s]
+                    arrival[s + 1, n & (held - 1)] = up_free[s] + latency[s]
                 done[s] = n + 1
         ready = 0.0
         for s in range(stages - 1, -1, -1):

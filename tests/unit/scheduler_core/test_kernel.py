@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import scheduler
 from scheduler.pipeline import kernel
 from scheduler.pipeline.choice import budget_caps
 from scheduler.pipeline.iteration import forms
+from scheduler.pipeline.plan.lag_kernel import run_lagged
 
 SIMULATE = (
     "from scheduler.pipeline.schedules import strict_window\n"
@@ -75,6 +77,20 @@ def test_the_machine_code_does_what_the_source_says():
         limits = rng.integers(stages, 2 * stages + 1, stages)
         arguments = (*times, limits, micro_batches)
         assert (kernel.compiled(budget_caps)(*arguments) == budget_caps(*arguments)).all()
+
+
+def test_a_timeline_takes_the_memory_of_its_window_whatever_its_micro_batches() -> None:
+    stages, micro_batches = 4, 5000
+    times, caps = np.ones(stages), np.arange(stages, 0, -1)
+    for loop in (
+        lambda: kernel.run(times, times, times[1:], times[1:], caps, micro_batches, False),
+        lambda: run_lagged(times, times, times, times[1:], times[1:], caps, stages - caps, micro_batches),
+    ):
+        tracemalloc.start()
+        assert loop() > 2 * micro_batches
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak_bytes < micro_batches * 8
 
 
 def test_a_loop_lets_other_threads_run_meanwhile():
