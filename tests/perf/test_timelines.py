@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from scheduler import presets
 from scheduler.cluster import Cluster, Region
-from scheduler.evaluate import Evaluation, evaluate
+from scheduler.evaluate import Evaluation, evaluate, in_its_order
 from scheduler.job import JobSpec, MeasuredProfile, Parallelism, Schedule, Training
 from scheduler.pipeline.iteration import bottleneck_bound_s, iteration_forms
 from scheduler.pipeline.schedules import action_table, strict_window
@@ -114,3 +115,30 @@ def test_a_new_evaluation_with_and_without_a_search_for_a_window(
         )
         assert found.fits
         assert least <= (most_auto_us if schedule is Schedule.AUTO else most_us)
+
+
+@pytest.mark.perf
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "most_us"), [(8, 64, 40_000), (16, 128, 100_000), (32, 256, 700_000)]
+)
+def test_an_order_with_two_parts_a_stage_and_a_generated_one(stages, micro_batches, most_us):
+    """A placement of the first is evaluated wherever a policy looks; the second is made once, for what begins."""
+    print(f"\n{stages} stages × {micro_batches} micro-batches")
+    segments = (Segment("a", GPU.name, stages // 2, 1), Segment("b", GPU.name, stages // 2, 1))
+    model = replace(presets.model("llama-3.1-70b"), layers=64)
+    for name, schedule, finish in (
+        ("zb-v", Schedule.ZB_V, False),
+        ("interleaved", Schedule.INTERLEAVED, False),
+        ("generated", Schedule.AUTO, True),
+    ):
+        spec = replace(_spec(stages, micro_batches, schedule, 10 * stages), model=model)
+
+        def work(number: int, spec: JobSpec = spec, finish: bool = finish) -> Evaluation:
+            cuts = (Cut("a", "b", 50e9 + number, 20.0 / stages),)
+            found = evaluate(spec, CLUSTER, segments, cuts)
+            return in_its_order(spec, CLUSTER, found.placement) if finish else found
+
+        work(-1)
+        least, median = _microseconds(work, 20)
+        print(f"  {name:12} least {least:9.1f} µs  median {median:9.1f} µs")
+        assert least <= most_us
