@@ -17,7 +17,7 @@ from service.db.repositories.step_series import Ends
 from service.db.scope import EVERYTHING
 from service.throughput import model_flops_utilisation, tokens_per_s
 
-_NO_STEPS = Ends(None, None, None, None, None, None)
+_NO_STEPS = Ends(None, None, None, None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ class JobView:
     measured_iteration_s: float | None
     first_loss: float | None
     last_loss: float | None
+    last_grad_norm: float | None
     drift: int | None
     drift_bound: int | None
     rolled_back: int | None
@@ -162,7 +163,7 @@ def view_jobs(session: Session, records: Sequence[JobRecord], now_s: float) -> l
 def view_new_job(record: JobRecord) -> JobView:
     """The view of a job that has just been stored: nothing has happened to it yet."""
     energy, cost = _spent(())
-    return JobView(record, (), None, None, None, None, None, None, None, 0.0, None, energy, cost)
+    return JobView(record, (), None, None, None, None, None, None, None, None, 0.0, None, energy, cost)
 
 
 def view_allocation(allocation: AllocationRecord, job_name: str) -> AllocationView:
@@ -212,6 +213,7 @@ def _view(
         measured_iteration_s=ends.iteration_s,
         first_loss=ends.first_loss,
         last_loss=ends.last_loss,
+        last_grad_norm=ends.last_grad_norm,
         drift=ends.drift,
         drift_bound=ends.drift_bound,
         rolled_back=ends.rolled_back,

@@ -82,6 +82,7 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
         f"{job['reported_steps']} of {job['declared_steps']}, checkpoint at {job['checkpoint_step']}",
     )
     yield "loss", _losses(job)
+    yield "gradient norm", None if job["last_grad_norm"] is None else f"{job['last_grad_norm']:.3g}"
     yield "iteration", iteration_text(job["predicted_iteration_s"], job["measured_iteration_s"])
     yield "throughput", _throughput(job)
     yield "codec", codec_text(job["spec"])

@@ -326,6 +326,7 @@ class StepSeriesRecord:
     from_step: int
     last_step: int
     last_loss: float | None
+    last_grad_norm: float | None
     iteration_s: float
     recent_s: list[float]
     drift: int | None

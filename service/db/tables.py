@@ -506,6 +506,7 @@ class StepSeriesRow(Base):
     from_step: Mapped[int] = mapped_column(BigInteger)
     last_step: Mapped[int] = mapped_column(BigInteger)
     last_loss: Mapped[float | None]
+    last_grad_norm: Mapped[float | None]
     iteration_s: Mapped[float]
     """The median of `recent_s`."""
     recent_s: Mapped[list[Any]]

@@ -157,7 +157,8 @@ async def test_a_job_tells_its_chain_its_series_and_its_bill(server: Server, nlp
     await server.world.beats(agents)
     last = next(agent for agent in agents if agent.known[agent.alive()[0]].stage == 2)
     server.world.clock.advance(3600.0)
-    last.step(1, 2, 3, 4)
+    last.step(1, 2, 3, grad_norm=0.5)
+    last.step(4, grad_norm=0.25)
     last.log(0, "step 1 loss 5.0", "step 2 loss 2.5")
     for agent in agents:
         agent.exit()
@@ -168,6 +169,7 @@ async def test_a_job_tells_its_chain_its_series_and_its_bill(server: Server, nlp
     assert sorted(part["region"] for part in job["chain"]) == sorted(REGIONS)
     assert sum(part["stages"] for part in job["chain"]) == 3
     assert (job["first_loss"], job["last_loss"], job["reported_steps"]) == (5.0, 1.25, 4)
+    assert job["last_grad_norm"] == 0.25
     assert job["measured_iteration_s"] == 1.0
     training, model = job["spec"]["training"], job["spec"]["model"]
     assert job["tokens_per_s"] == training["micro_batch"] * training["micro_batches"] * model["seq_len"]

@@ -170,6 +170,7 @@ def _series(number: int, jobs: int) -> dict[str, Any]:
         "from_step": steps[0]["step"],
         "last_step": steps[-1]["step"],
         "last_loss": steps[-1]["loss"],
+        "last_grad_norm": None,
         "iteration_s": median(recent_s),
         "recent_s": recent_s,
     }

@@ -75,6 +75,7 @@ JOB = {
     "mfu": None,
     "first_loss": 5.55,
     "last_loss": 3.91,
+    "last_grad_norm": 0.84,
     "drift": None,
     "drift_bound": None,
     "rolled_back": None,
@@ -197,6 +198,8 @@ class Job(Answer):
     """Model FLOPs utilisation, a fraction of the peak of its GPUs; null where a peak is not known."""
     first_loss: float | None
     last_loss: float | None
+    last_grad_norm: float | None
+    """Of all stages together, before clipping; null where stages update within a step."""
     drift: int | None
     """With `updates`: the most updates of any stage between the forward and the backward of a micro-batch, in the last
     generation. At most `drift_bound`."""

@@ -27,6 +27,7 @@ _ENDS = select(
     StepSeriesRow.job_id,
     StepSeriesRow.first_loss,
     StepSeriesRow.last_loss,
+    StepSeriesRow.last_grad_norm,
     StepSeriesRow.iteration_s,
     StepSeriesRow.drift,
     StepSeriesRow.drift_bound,
@@ -38,11 +39,13 @@ _COLUMNS = tuple(field.name for field in fields(StepSeriesRecord))
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """First and last loss, and the measured iteration time; none of them before the first step. And of the newest
-    generation the largest drift, its bound, and the updates that were taken back, where stages update within a step."""
+    """First and last loss, the last gradient norm, and the measured iteration time; none of them before the first step.
+    And of the newest generation the largest drift, its bound, and the updates that were taken back, where stages update
+    within a step."""
 
     first_loss: float | None
     last_loss: float | None
+    last_grad_norm: float | None
     iteration_s: float | None
     drift: int | None
     drift_bound: int | None
@@ -95,6 +98,7 @@ def _begun(row: Mapping[str, Any]) -> StepSeriesRecord:
         from_step=step,
         last_step=step,
         last_loss=loss,
+        last_grad_norm=row["grad_norm"],
         iteration_s=step_time_s,
         recent_s=[step_time_s],
         drift=row["drift"],
@@ -122,6 +126,7 @@ def _with(series: StepSeriesRecord, row: Mapping[str, Any]) -> StepSeriesRecord:
         series,
         last_step=step,
         last_loss=row["loss"],
+        last_grad_norm=row["grad_norm"],
         recent_s=[*warm_s, row["step_time_s"]],
         drift=max((each for each in (series.drift, row["drift"]) if each is not None), default=None),
         drift_bound=series.drift_bound if row["drift_bound"] is None else row["drift_bound"],

@@ -65,11 +65,13 @@ async function moreLog(page, path, options) {
 
 function frame(main, compared) {
   const part = () => h("div", { class: "stack" });
-  const parts = { head: part(), chain: part(), promised: part(), loss: h("div", { class: "chart", "data-chart": "loss" }), time: h("div", { class: "chart", "data-chart": "step-time" }), spent: part(), history: part(), log: part() };
+  const chart = (name) => h("div", { class: "chart", "data-chart": name });
+  const parts = { head: part(), chain: part(), promised: part(), loss: chart("loss"), gradients: chart("gradient-norm"), time: chart("step-time"), spent: part(), history: part(), log: part() };
+  parts.series = h("div", { class: "split" },
+    panel("Loss", "by step, as it is reported", parts.loss),
+    panel("Step time", "measured, against the prediction", parts.time));
   replace(main, parts.head, parts.chain, parts.promised,
-    h("div", { class: "split" },
-      panel("Loss", "by step, as it is reported", parts.loss),
-      panel("Step time", "measured, against the prediction", parts.time)),
+    parts.series,
     h("div", { class: "split" }, parts.spent, parts.history), compared, parts.log);
   return parts;
 }
@@ -106,6 +108,7 @@ function head(job, world) {
       ["Iteration", duration(job.measured_iteration_s), pace ? `${accuracy} · ${pace}` : accuracy],
       ["Predicted iteration", duration(job.predicted_iteration_s), "by the timeline, for what was granted"],
       ["Loss", job.last_loss === null ? "–" : job.last_loss.toFixed(4), job.first_loss === null ? null : `began at ${job.first_loss.toFixed(4)}`],
+      ...(job.last_grad_norm === null ? [] : [["Gradient norm", job.last_grad_norm.toPrecision(3), "of all stages, before clipping"]]),
       ...(job.drift === null ? [] : [["Drift", `${job.drift} of ${job.drift_bound}`, `updates between a forward and its backward · ${job.rolled_back} taken back`]]),
       ["Cost so far", usd(job.cost_usd.total), energy(job.energy_kwh.total)],
     ]));
@@ -132,8 +135,20 @@ function charts(page, job) {
     ];
   }
   const steps = drawn.map((step) => step.step);
+  gradientNorms(page, steps, drawn.map((step) => step.grad_norm));
   page.charts[0].set([steps, drawn.map((step) => step.loss)]);
   page.charts[1].set([steps, drawn.map((step) => step.step_time_s), steps.map(() => job.predicted_iteration_s)]);
+}
+
+// Where stages update within a step there is no norm of all of them, and no panel.
+function gradientNorms(page, steps, norms) {
+  if (norms.every((norm) => norm === null)) return;
+  if (page.charts.length < 3) {
+    page.parts.series.classList.add("thirds");
+    page.parts.series.append(panel("Gradient norm", "by step, of all stages, before clipping", page.parts.gradients));
+    page.charts.push(lineChart(page.parts.gradients, { series: [{ label: "gradient norm", token: "--r2" }], unit: (value) => number(value) }));
+  }
+  page.charts[2].set([steps, norms]);
 }
 
 function spent(job) {

@@ -96,7 +96,7 @@ def _step(row: dict[str, Any], generation: int, step: int, draw: random.Random) 
         "step_time_s": draw.random(),
         "tokens": 1,
         "at_s": 1.0,
-        "grad_norm": None,
+        "grad_norm": draw.choice([None, math.nan, draw.uniform(0, 3)]),
         "compute_s": None,
         "send_s": None,
         "drift": None,
@@ -175,11 +175,13 @@ def test_losses_and_iteration_time_are_those_of_the_steps(filled: Filled) -> Non
         told = filled.told[view.job.job_id]
         if not told:
             assert (view.first_loss, view.last_loss, view.measured_iteration_s) == (None, None, None)
+            assert view.last_grad_norm is None
             continue
         newest = [step for step in told if step["generation"] == told[-1]["generation"]]
         first = [step for step in told if step["step"] == 1][-1]
         assert view.first_loss == _finite(first["loss"])
         assert view.last_loss == _finite(newest[-1]["loss"])
+        assert view.last_grad_norm == _finite(newest[-1]["grad_norm"])
         warm_s = [step["step_time_s"] for step in newest[1:] or newest]
         assert view.measured_iteration_s == median(warm_s[-50:])
     assert sum(view.measured_iteration_s is not None for view in views) > JOBS / 3
@@ -200,8 +202,8 @@ def test_what_a_list_tells_is_filled_from_what_an_older_version_stored(filled: F
     }
 
 
-def _finite(loss: float) -> float | None:
-    return loss if math.isfinite(loss) else None
+def _finite(told: float | None) -> float | None:
+    return told if told is not None and math.isfinite(told) else None
 
 
 def _beside(engine: Engine) -> list[Any]:

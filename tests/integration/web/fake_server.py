@@ -149,6 +149,7 @@ def _waiting(now_s: float) -> Document:
         "mfu": None,
         "first_loss": None,
         "last_loss": None,
+        "last_grad_norm": None,
         "reasons": [{"code": "GpusExhausted", "detail": "8 GPUs are free in 3 regions, 12 are needed"}],
         "cost_usd": {**nothing, "by_region": {}, "unpriced_entries": 0},
         "energy_kwh": {"total": 0.0, "by_region": {}},

@@ -58,6 +58,20 @@ def test_job_page_shows_chain_loss_step_time_cost_and_log(
     assert complaints == Complaints()
 
 
+def test_job_page_shows_the_gradient_norm_of_jobs_that_have_one(page: Page, url: str, world: World) -> None:
+    sign_in(page, url, job_path(world))
+    expect(page.locator("[data-chart=gradient-norm] canvas")).to_be_visible()
+    expect(page.get_by_text("Gradient norm", exact=True)).to_have_count(2)
+    expect(page.get_by_text("0.840", exact=True)).to_be_visible()
+
+    world.jobs[0] |= {"last_grad_norm": None}
+    world.steps = [{**step, "grad_norm": None} for step in world.steps]
+    page.reload()
+
+    expect(page.locator("[data-chart=loss] canvas")).to_be_visible()
+    expect(page.get_by_text("Gradient norm")).to_have_count(0)
+
+
 def test_job_page_tells_drift_where_stages_update_within_a_step(page: Page, url: str, world: World) -> None:
     sign_in(page, url, job_path(world))
     expect(page.get_by_text("Completion time")).to_be_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,13 @@ def test_a_rejected_job_is_not_said_to_be_complete(bace: Bace, server: FakeServe
     assert "completion time" not in bace("job", JOB_ID).output
     server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, {**ended, "state": "failed"}))
     assert "completion time" in bace("job", JOB_ID).output
+
+
+def test_a_job_tells_the_gradient_norm_of_its_last_step_if_it_has_one(bace: Bace, server: FakeServer) -> None:
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, JOB))
+    assert re.search(r"gradient norm\s+0\.84\s", bace("job", JOB_ID).output)
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, {**JOB, "last_grad_norm": None}))
+    assert "gradient norm" not in bace("job", JOB_ID).output
 
 
 def test_a_stream_whose_token_has_ended_is_told(bace: Bace, server: FakeServer) -> None:
