@@ -136,7 +136,7 @@ def test_a_scenario_that_cannot_be_read_is_bad_input(bace: Bace) -> None:
 
 
 def test_what_updates_within_an_iteration_do_is_told(bace: Bace, server: FakeServer) -> None:
-    small = JOB.replace("seq_len: 2048", "seq_len: 256")
+    small = JOB.replace("llama-3.1-8b", "gpt-3-1.3b")
     job = small + "run: {builtin: gpt, updates: {rule: 2bw, every: 4}}\n"
     result = offline(bace, "--placement", CHAIN, job=job)
     assert result.exit_code == Exit.OK

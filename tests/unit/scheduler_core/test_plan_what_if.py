@@ -223,7 +223,7 @@ def test_what_a_worker_can_run_is_told(snapshot):
 def updating(schedule: str, rule: str, every: int = 4, codec: bool = False, **training: object) -> JobSpec:
     document = {
         "name": "what-if",
-        "model": {"preset": "llama-3.1-8b", "seq_len": 2048},
+        "model": {"preset": "gpt-3-1.3b"},
         "training": {"steps": 100, "micro_batches": 8, "schedule": schedule, **training},
         "parallelism": {"stages": 4, **({"codec": {"mapl": {"rank": 64}}} if codec else {})},
         "run": {"builtin": "gpt", "updates": {"rule": rule, "every": every}},
@@ -240,7 +240,7 @@ def test_updates_within_an_iteration_are_in_what_their_job_is_told(snapshot, sch
     given = evaluate(spec, made.setting.cluster, made.setting.placement.segments, made.setting.placement.cuts)
     assert figures.iteration_s == pytest.approx(given.iteration_s, rel=1e-12)
     if schedule != "gpipe" and not codec:
-        assert figures.iteration_s < rows(asked(job(), snapshot))[schedule].figures.iteration_s, (
+        assert figures.iteration_s < rows(asked(job("gpt-3-1.3b"), snapshot))[schedule].figures.iteration_s, (
             "it stays full"
         )
     for name, row in rows(made).items():
