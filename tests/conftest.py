@@ -1,4 +1,4 @@
-"""What every test may ask for: the real data, a database of its own, a Redis, a browser.
+"""What every test may ask for: the real data, a database of its own, a Redis, a browser, gangs of stage workers.
 
 What is missing is skipped with its reason; under CI it fails instead, so that nothing is left out unseen.
 """
@@ -10,9 +10,13 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+
+if TYPE_CHECKING:
+    from tests.gangs import Gangs, Zygote
 
 # Tests with processes of their own must not fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -71,6 +75,26 @@ def redis_url() -> str:
         missing("BACE_TEST_REDIS_URL is not set: no Redis to test on")
     assert url is not None
     return url
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """The process that forks the stage workers of all tests."""
+    from tests.gangs import Zygote
+
+    process = Zygote()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def gangs(zygote: Zygote, tmp_path: Path) -> Iterator[Gangs]:
+    """Starts gangs of stage workers, and ends those that are left."""
+    from tests.gangs import Gangs
+
+    all_gangs = Gangs(zygote, tmp_path)
+    yield all_gangs
+    all_gangs.close()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from service.cli.testbed.measure import message_s
 from tests.fidelity.cases import ALONE, CASES, SLACK, STRICT, Case
 from tests.fidelity.gang import GangError, become, measured_iterations, network
 from tests.fidelity.prediction import Measured, Prediction, predict
-from tests.integration.worker.conftest import Zygote
+from tests.gangs import Zygote
 
 GOALS: tuple[Callable[[Mapping[str, float]], bool], ...] = (
     lambda summary: summary["mean_error"] <= 0.05,

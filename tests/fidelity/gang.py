@@ -15,7 +15,7 @@ from service.cli.testbed.bed import Bed
 from service.cli.testbed.network import Link, Network
 from tests.fidelity.cases import HIDDEN, Case
 from tests.fidelity.prediction import Prediction, stage_seconds
-from tests.integration.worker.conftest import Zygote
+from tests.gangs import Zygote
 
 WARM_UP = 2
 """Iterations that are not counted: connections find their windows in the first, and a stage that has nothing to wait

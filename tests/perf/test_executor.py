@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.ir import Plan
 from service.cli.testbed.bed import BedError, bed_of
 from service.cli.testbed.network import Link, Network
-from tests.integration.worker.conftest import Gangs, Zygote
+from tests.gangs import Gangs
 from tests.plans import together
 from tests.unit.worker.executor import virtual_time
 from tests.unit.worker.executor.virtual_time import hints, jitter
@@ -28,20 +28,6 @@ MODEL = WorkerModel(layers=4, hidden=128, heads=4, kv_heads=4, head_dim=32, ffn=
 
 ONE_F_ONE_B = together(layouts.line(2), orders.one_f_one_b(2, 8))
 SHAPE = {"model": MODEL, "layers_per_stage": [2, 2], "micro_batch": 1}
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    process = Zygote()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def gangs(zygote: Zygote, tmp_path: Path) -> Iterator[Gangs]:
-    started = Gangs(zygote, tmp_path)
-    yield started
-    started.close()
 
 
 def run(

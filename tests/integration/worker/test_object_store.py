@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agents.worker.checkpoint.store import MANIFEST
-from tests.integration.worker.conftest import free_port, until
+from tests.gangs import free_port, until
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
 

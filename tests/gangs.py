@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class Zygote:
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("zygote.py")
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
         self._process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
@@ -191,17 +191,3 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
     return port
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    process = Zygote()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def gangs(zygote: Zygote, tmp_path: Path) -> Iterator[Gangs]:
-    all_gangs = Gangs(zygote, tmp_path)
-    yield all_gangs
-    all_gangs.close()
