@@ -58,13 +58,13 @@ class Prices:
     def of(cls, snapshot: Snapshot, topology: Topology) -> Prices:
         now_s, cluster = snapshot.now_s, snapshot.cluster
         index = {region: number for number, region in enumerate(topology.regions)}
-        steps = np.full((len(index), KNOTS_S.size), np.nan)
+        sums = np.full((len(index), KNOTS_S.size), np.nan)
         for region, number in index.items():
             seen = forecast(snapshot.electricity.get(region))
             if seen is not None:
-                sums = seen.integrals(now_s, KNOTS_S)
-                means = np.append(np.diff(sums) / np.diff(KNOTS_S), sums[-1] / KNOTS_S[-1])
-                steps[number] = means * cluster.regions[region].pue
+                sums[number] = seen.integrals(now_s, KNOTS_S)
+        means = np.column_stack((np.diff(sums) / np.diff(KNOTS_S), sums[:, -1] / KNOTS_S[-1]))
+        steps = means * np.array([[cluster.regions[region].pue] for region in index])
         unknown = np.isnan(steps[:, 0])
         dearest = steps[~unknown].max(axis=0, initial=_DEAR)
         steps[unknown] = UNKNOWN_PRICE * dearest
@@ -100,7 +100,8 @@ class Prices:
         """The mean over all regions and so long from the first moment on."""
         knot = bisect_right(_KNOTS_S, duration_s) - 1
         integrals = self.sums[:, knot] + self.steps[:, knot] * (duration_s - _KNOTS_S[knot])
-        return float(integrals.mean()) / duration_s
+        total = float(np.add.reduce(integrals))
+        return total / len(self.index) / duration_s
 
     def mean(self) -> float:
         """The mean over all regions and the coming days."""

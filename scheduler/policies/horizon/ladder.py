@@ -40,10 +40,6 @@ class Ladder:
     rent_usd_per_gpu_hour: float
     """In the mean over the same GPUs; nothing for those that are owned."""
 
-    def usd_per_hour(self, usd_per_kwh: float) -> Floats:
-        """What each rung costs an hour in the mean over its pools: electricity where owned, else rent."""
-        return self.draw_kw * usd_per_kwh * self.owned_part + self.gpus * self.rent_usd_per_gpu_hour
-
     def only(self, rung: int) -> Ladder:
         """The ladder of one of its rungs."""
         one = slice(rung, rung + 1)

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from scheduler.cluster import Cluster
 from scheduler.cost import SECONDS_PER_HOUR, egress_bytes_per_iteration, egress_usd
 from scheduler.objective import Objective
 from scheduler.options import Demand
+from scheduler.pipeline.kernel import compiled
+from scheduler.policies.horizon import rung_kernel
 from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Network, Prices
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
@@ -152,14 +152,15 @@ def tempered(
     if not ladders:
         return weights
     ladder = min(ladders, key=lambda each: float(each.iteration_s[-1]))
-    run_s = steps * ladder.iteration_s
-    time_s = run_s * (1 + weights.gpu_s * ladder.gpus)
-    fastest = int(np.argmin(time_s))
-    price = prices.mean_over(float(run_s[fastest]))
-    usd = ladder.usd_per_hour(max(0.0, price)) * run_s / SECONDS_PER_HOUR
-    spread = float(usd[fastest] - usd.min()) * weights.electricity_s
+    times, gpus = ladder.iteration_s, ladder.gpus
+    rung, run_s, limit_s = compiled(rung_kernel.fastest)(times, gpus, steps, weights.gpu_s)
+    price = max(0.0, prices.mean_over(run_s))
+    owned_part, rent = ladder.owned_part, ladder.rent_usd_per_gpu_hour
+    saved_usd = compiled(rung_kernel.more_than_least_usd)(
+        times, gpus, ladder.draw_kw, owned_part, rent, steps, price, rung
+    )
+    spread = saved_usd * weights.electricity_s
     cut = 2 * egress_usd(cut_bytes_per_step * steps, network.mean_egress_usd_per_gb) * weights.egress_s
-    limit_s = float(time_s[fastest])
     electricity = min(1.0, config.most_slower * limit_s / spread) if spread > 0 else 1.0
     egress = min(1.0, config.most_slower_egress * limit_s / cut) if cut > 0 else 1.0
     return Weights(weights.gpu_s, electricity * weights.electricity_s, egress * weights.egress_s)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.pipeline.kernel import compiled
-from scheduler.policies.horizon import chain_kernel, price_kernel, region_kernel
+from scheduler.policies.horizon import chain_kernel, price_kernel, region_kernel, rung_kernel
 from scheduler.policies.horizon.ground import KNOTS_S
 
 HOUR = 3600.0
@@ -46,6 +46,26 @@ def test_a_price_is_integrated_piece_by_piece_and_counts_down_to_its_least(befor
             for each, (duration_s, floor) in enumerate(zip(durations_s, least, strict=True)):
                 due = integral(steps[region], before_s, before_s + duration_s, floor)
                 assert found[region, each] == pytest.approx(due, rel=1e-9, abs=1e-9)
+
+
+def test_the_fastest_rung_and_what_it_costs_more_than_the_cheapest() -> None:
+    dice, dearer = random.Random(5), 0
+    for _ in range(50):
+        gpus = np.array([2, 4, 8, 16])
+        iteration_s = np.array([dice.uniform(1, 2) * 16 / count**0.9 for count in gpus])
+        draw_kw = np.array([dice.uniform(0.2, 0.4) * count for count in gpus])
+        steps, gpu_s = dice.uniform(10, 1000), dice.uniform(0.0, 0.3)
+        time_s = steps * iteration_s * (1 + gpu_s * gpus)
+        usd = (draw_kw * 0.2 * 0.75 + gpus * 1.5) * steps * iteration_s / HOUR
+        best = int(np.argmin(time_s))
+        for loop in (rung_kernel.fastest, compiled(rung_kernel.fastest)):
+            rung, run_s, score_s = loop(iteration_s, gpus, steps, gpu_s)
+            assert (rung, run_s, score_s) == (best, steps * iteration_s[best], time_s[best])
+        for spread in (rung_kernel.more_than_least_usd, compiled(rung_kernel.more_than_least_usd)):
+            found = spread(iteration_s, gpus, draw_kw, 0.75, 1.5, steps, 0.2, best)
+            assert found == pytest.approx(usd[best] - usd.min())
+        dearer += usd[best] > usd.min()
+    assert dearer > 10
 
 
 def region_arguments(dice: random.Random) -> tuple[object, ...]:
