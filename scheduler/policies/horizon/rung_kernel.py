@@ -32,8 +32,10 @@ def more_than_least_usd(
     usd_per_kwh: float,
     rung: int,
 ) -> float:
-    """What so many steps cost more on a rung than on the cheapest, in the mean over the pools: electricity where they are
-    owned, else rent."""
+    """What so many steps cost more on a rung than on the cheapest, in the mean over the pools.
+
+    Electricity where they are owned, else rent.
+    """
     here, least = 0.0, np.inf
     for each in range(iteration_s.size):
         usd_per_hour = draw_kw[each] * usd_per_kwh * owned_part + gpus[each] * rent_usd_per_gpu_hour
