@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from service import limits
 from service.access import AccountKind, Grant, Principal, Role
 from service.authentication import Authenticator
 from service.db.records import AccountRecord, RoleRecord
 from service.db.repositories import access, accounts, events
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import ConflictError, FieldError, ForbiddenError, InvalidInputError, NotFoundError
 from service.services import Services

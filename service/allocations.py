@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from service import cursors
 from service.access import Principal
 from service.db.repositories import allocations, jobs
+from service.db.session import Session
 from service.job_views import AllocationView, view_allocation
 from service.services import Services
 

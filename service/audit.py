@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy.orm import Session
-
 from service import cursors, limits
 from service.access import Principal
 from service.db.records import AuditRecord
 from service.db.repositories import audit, events
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.logging import without_secrets
 from service.ports import Db

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sqlalchemy.orm import Session
-
 from service import limits
 from service.access import Credential, Grant, Principal, Role, any_covers, sha256_of
 from service.db.records import AccountRecord, TokenRecord
-from service.db.repositories import access, accounts
+from service.db.repositories import access
+from service.db.session import Session
 from service.errors import RateLimitedError, UnauthenticatedError
 from service.rate_limits import TokenBuckets
 from service.services import Services
@@ -176,12 +175,11 @@ def _look_at_its_end(reading: asyncio.Future[_Known | None]) -> None:
 
 
 def _read(session: Session, sha256: str, now_s: float) -> _Known | None:
-    token = access.token_by_hash(session, sha256)
-    account = None if token is None else accounts.get(session, token.account_id)
-    if token is None or account is None:
+    found = access.shown(session, sha256)
+    if found is None:
         return None
-    held = accounts.roles_of(session, [account.account_id]).get(account.account_id, [])
-    grants = [Grant(Role(each.role), each.project) for each in held]
+    token, account = found.token, found.account
+    grants = [Grant(Role(each.role), each.project) for each in found.roles]
     is_covered = any_covers(grants, Grant(Role(token.role), token.project))
     return _Known(now_s, token, account, is_covered, _principal(token, account, sha256))
 

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from service.db.records import NodeRecord
 from service.db.repositories import allocations
+from service.db.session import Session
 from service.lifecycle import NodeState
 
 

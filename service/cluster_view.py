@@ -6,12 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy.orm import Session
-
 from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Node, Ownership, Pool, PoolKey, Region
 from scheduler.placement import Placement
 from service.db.records import HeldGpuRecord, NodeRecord
 from service.db.repositories import cluster, link_tests
+from service.db.session import Session
 from service.known_prices import price_now
 from service.lifecycle import NodeState
 from service.link_estimates import Figures, figures_of

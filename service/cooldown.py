@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sqlalchemy.orm import Session
-
 from scheduler.cluster import Cluster
 from scheduler.network import Topology
 from scheduler.options import Demands
@@ -14,6 +12,7 @@ from scheduler.snapshot import WaitingJob
 from service import causes
 from service.db.records import AllocationRecord
 from service.db.repositories import allocations
+from service.db.session import Session
 
 
 def cooling(session: Session, ended: Iterable[AllocationRecord], since_s: float) -> dict[str, frozenset[str]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import JobSpec
 from scheduler.snapshot import Snapshot
 from scheduler.spec.job import JobDocument
@@ -14,6 +12,7 @@ from scheduler.spec.support import named_regions
 from service import job_input
 from service.access import Principal
 from service.db.repositories import cluster
+from service.db.session import Session
 from service.services import Services
 
 DRY_JOB_ID = "job-dry-run"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from scheduler.explain import Explanation
 from scheduler.explain_quotas import explain_within_quotas
 from scheduler.snapshot import Snapshot
 from service.access import Principal
 from service.db.records import JobRecord
+from service.db.session import Session
 from service.jobs import find
 from service.policy import policy_of
 from service.services import Services

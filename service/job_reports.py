@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import FINAL_JOB_STATES
 from service.access import Principal
 from service.db.records import LogRecord, StepRecord
 from service.db.repositories import reports
+from service.db.session import Session
 from service.jobs import find
 from service.services import Services
 

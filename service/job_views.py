@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from service import causes
 from service.db.records import AllocationRecord, JobRecord, PromiseRecord
 from service.db.repositories import allocations, ledger, promises, step_series
 from service.db.repositories.ledger import Spent
 from service.db.repositories.step_series import Ends
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.throughput import model_flops_utilisation, tokens_per_s
 
 _NO_STEPS = Ends(None, None, None, None, None, None, None)

@@ -9,8 +9,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import JobState
 from scheduler.policies import plans_by_limits
 from scheduler.spec.job import JobDocument
@@ -19,6 +17,7 @@ from service.access import Principal
 from service.db.records import EventRecord, IdempotencyRecord, JobRecord
 from service.db.repositories import access, cluster, events, jobs
 from service.db.scope import Scope
+from service.db.session import Session
 from service.errors import (
     AmbiguousIdError,
     ConflictError,

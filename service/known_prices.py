@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, groupby
 
-from sqlalchemy.orm import Session
-
 from scheduler.price import KnownPrices, PriceSeries
 from service.db.records import PointRecord
 from service.db.repositories import prices
+from service.db.session import Session
 
 PRICE_LOOKBACK_S = 14 * 86_400.0
 """How much of the past of a price a decision may look at, to forecast."""

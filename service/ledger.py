@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import ProcessState
 from scheduler import cost
 from scheduler.cluster import GpuType, LinkKey, Ownership
@@ -30,6 +28,7 @@ from service.db.ledger_queries import Bill, Draw
 from service.db.records import AllocationRecord, JobRecord
 from service.db.repositories import allocations, cluster, jobs, prices
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.errors import ConflictError
 from service.stored_jobs import spec_of
 

@@ -13,14 +13,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import ProcessState
 from scheduler.job import JOB_TRANSITIONS, JobState
 from scheduler.placement import ALLOCATION_TRANSITIONS, AllocationState
 from service.db.control_queries import change_process
 from service.db.records import AllocationRecord, JobRecord, NodeRecord, ProcessRecord
 from service.db.repositories import allocations, cluster, events, jobs, leader
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import ConflictError
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import LinkTest, LinkTestReport
 from service import placements
 from service.db.records import LinkEstimateRecord, LinkRecord, LinkTestRecord
 from service.db.repositories import allocations, cluster, events, leader, link_tests, promises
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.lifecycle import Moment
 from service.link_estimates import MEDIAN_OF, Sample, estimate_from, figures_of, measuring_of

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from service import topics
 from service.access import Principal
 from service.db.records import LinkEstimateRecord, LinkRecord, LinkTestRecord
 from service.db.repositories import allocations, cluster, events, leader, link_tests
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import FieldError, InvalidInputError, NotFoundError
 from service.known_prices import price_now

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import JoinRequest
 from service.access import Credential, Grant, Principal, Role, any_covers, sha256_of
 from service.accounts import find as find_account
@@ -24,6 +22,7 @@ from service.authentication import Authenticator
 from service.db.records import AccountRecord, AgentRecord, TokenRecord
 from service.db.repositories import access, accounts, cluster, events
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import (
     FieldError,

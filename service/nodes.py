@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import Elasticity, JobState
 from service import topics
 from service.access import Principal
@@ -15,6 +13,7 @@ from service.db.agent_queries import live_processes_on
 from service.db.records import AgentRecord, NodeRecord
 from service.db.repositories import cluster, jobs
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.errors import AmbiguousIdError, NotFoundError
 from service.lifecycle import NodeState, move_node
 from service.progress import stop

@@ -9,9 +9,8 @@ longer one only lengthens the silence after which a node is lost.
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from service.db import agent_queries
+from service.db.session import Session
 from service.settings import Settings
 
 LOOK_EVERY_S = 5.0

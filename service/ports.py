@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from sqlalchemy.orm import Session
+from service.db.session import Session
 
 A = TypeVar("A")
 R = TypeVar("R")

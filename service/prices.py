@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from scheduler.spec.csv_text import parse_csv
 from scheduler.spec.issues import SpecError
 from scheduler.spec.prices import Known, PriceTable, PriceUnit
@@ -14,6 +12,7 @@ from service import limits, topics
 from service.access import Principal
 from service.db.records import PointRecord, SeriesRecord
 from service.db.repositories import cluster, events, leader, prices
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import ConflictError, FieldError, InvalidInputError, NotFoundError, TooLargeError
 from service.job_input import refusal

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import ProcessState
 from scheduler.job import FINAL_JOB_STATES, LIVE_JOB_STATES, JobState
 from scheduler.placement import AllocationState
@@ -26,6 +24,7 @@ from service.db import control_queries
 from service.db.records import AllocationRecord, JobRecord, ProcessRecord
 from service.db.repositories import allocations, jobs, leader, promises
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.errors import ConflictError, NotFoundError
 from service.lifecycle import ENDED_PROCESS_STATES, Moment, move_allocation, move_job
 from service.reason_documents import place_promised, plan_pending, preempted

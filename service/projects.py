@@ -6,12 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from service import topics
 from service.access import Principal
 from service.db.records import QuotaRecord
 from service.db.repositories import access, allocations, events, jobs, leader, quotas
+from service.db.session import Session
 from service.months import month_of
 from service.services import Services
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from service.db import common_clock, migrate
 from service.db.repositories import leader
+from service.db.session import Session
 from service.errors import UnavailableError
 from service.services import Services
 
@@ -32,7 +31,7 @@ async def check(services: Services) -> Readiness:
     now_s = services.clock.now()
 
     def work(session: Session) -> Readiness:
-        is_current = migrate.current(session.connection()) == migrate.head()
+        is_current = migrate.current(session.connection) == migrate.head()
         leads = is_current and leader.get(session).expires_at_s > now_s
         agrees = abs(common_clock.offset_s(session, services.clock.now())) <= common_clock.MAX_OFFSET_S
         return Readiness(database=True, schema_current=is_current, leader=leads, clock=agrees)

@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from service import topics
 from service.access import Principal
 from service.capacity import GpuCount, count_gpus, used_by_node
 from service.db.records import NodeRecord, PoolRecord, RegionRecord
 from service.db.repositories import cluster, events, leader
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import NotFoundError, PreconditionFailedError
 from service.known_prices import price_now

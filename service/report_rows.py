@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import BusyReport, LogReport, Report, StepReport
 from scheduler.job import LIVE_JOB_STATES, JobState
 from service.db import agent_queries
+from service.db.session import Session
 
 
 class Reporter(Protocol):

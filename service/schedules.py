@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.errors import InvalidValueError
 from scheduler.network import Residual
 from scheduler.pipeline.plan.comparison import Comparison, compare
@@ -19,6 +17,7 @@ from service import dry_jobs, placements
 from service.access import Principal
 from service.db.records import AllocationRecord, JobRecord
 from service.db.repositories import allocations
+from service.db.session import Session
 from service.errors import ConflictError, InvalidInputError
 from service.jobs import find
 from service.policy import policy_of

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from sqlalchemy.orm import Session
-
 from scheduler.cluster import RestartCosts
 from scheduler.job import LIVE_JOB_STATES, Elasticity, JobSpec, JobState
 from scheduler.placement import Allocation
@@ -19,6 +17,7 @@ from service.cluster_view import cluster_of
 from service.cooldown import avoiding, cooling
 from service.db.records import AllocationRecord, HeldGpuRecord, JobRecord, NodeRecord, PromiseRecord
 from service.db.repositories import access, allocations, cluster, jobs, leader, ledger, promises, quotas
+from service.db.session import Session
 from service.known_prices import electricity
 from service.lifecycle import NodeState
 from service.months import month_ends_s, month_of

@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.policies.quota_reasons import too_small
 from scheduler.spec.job import JobDocument
 from scheduler.spec.support import named_regions
 from service import job_input
 from service.db.records import IdempotencyRecord, JobRecord, QuotaRecord
 from service.db.repositories import access, cluster, jobs, quotas
+from service.db.session import Session
 from service.errors import InvalidInputError
 from service.lifecycle import Moment, record_birth
 from service.reason_documents import to_document

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from service import limits
 from service.access import AccountKind, Grant, Principal, Role, any_covers, sha256_of
 from service.accounts import find as find_account
@@ -13,6 +11,7 @@ from service.accounts import grants_of, make_administrator
 from service.authentication import Authenticator
 from service.db.records import AccountRecord, TokenRecord
 from service.db.repositories import access, accounts, events
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import (
     ConflictError,

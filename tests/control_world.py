@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine, insert
-from sqlalchemy.orm import Session
 
 from agents.protocol import (
     BusyReport,
@@ -53,6 +52,7 @@ from service.db.records import (
 from service.db.repositories import access, allocations, cluster, events, prices, promises
 from service.db.repositories import jobs as job_rows
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import Base, LeaderRow
 from service.services import Services
 from service.settings import Settings

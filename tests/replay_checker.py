@@ -387,7 +387,9 @@ class Checker:
         element = 4 if training.get("dtype") == "fp32" else 2
         data = (document.get("parallelism") or {}).get("data", 1)
         message = data * training.get("micro_batch", 1) * seq * hidden * element
-        crossings = {**dict.fromkeys(V_SHAPED, 2), **dict.fromkeys(LOOPED, 3)}.get(training.get("schedule"), 1)
+        crossings = {**dict.fromkeys(V_SHAPED, 2), **dict.fromkeys(LOOPED, 3)}.get(
+            training.get("schedule"), 1
+        )
         return message * crossings * training.get("micro_batches", 8)
 
     def check_job(self, job_id: str, row: dict) -> None:

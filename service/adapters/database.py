@@ -11,11 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from service import topics
 from service.db.engine import Mode
 from service.db.group import Outcome, Unit, transact_group
+from service.db.session import Session
 from service.db.together import Many, Together
 from service.db.transaction import transact
 from service.errors import UnavailableError

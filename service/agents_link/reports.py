@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import CheckpointReport, Report, StepReport
 from service.checkpoints import regions_that_reach
 from service.db import control_queries
@@ -13,6 +11,7 @@ from service.db.agent_queries import LiveProcess
 from service.db.records import JobRecord, ProcessRecord
 from service.db.repositories import allocations, cluster, events, jobs
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.lifecycle import Moment
 from service.report_rows import Reporter, Rows, reached_step
 

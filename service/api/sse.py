@@ -34,7 +34,8 @@ class Batch(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Feed(Generic[T]):
-    """A source of numbered items: `read(after)` finds them, `topic` wakes, `message` names and shows one."""
+    """A source of numbered items: `read(after)` finds them, `limits.STREAM_BATCH` of them at most, `topic` wakes,
+    `message` names and shows one."""
 
     topic: str
     read: Callable[[int], Awaitable[Batch[T]]]
@@ -82,7 +83,7 @@ def stream(
                 if batch.is_last:
                     yield ServerSentEvent(json.dumps({"after": seen}), event="end", id=str(seen))
                     return
-                if not batch.items:
+                if len(batch.items) < limits.STREAM_BATCH:  # that was all; what has come since has woken us
                     await _next_wake(wakes)
         except ServiceError as error:
             document = service_problem(error, request.url.path, trace_id_of(request))

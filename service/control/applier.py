@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import Elasticity, JobState
 from scheduler.packing import FreeSlots
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
@@ -28,6 +26,7 @@ from service.control.gangs import Grounds, PackedStart, commit_gang
 from service.db.records import JobRecord
 from service.db.repositories import allocations, cluster, jobs, leader, promises
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.progress import stop
 from service.promises import Broken, starting_at_once
 

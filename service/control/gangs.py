@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
 from scheduler.packing import StageSlots
@@ -26,6 +25,7 @@ from service.db.records import (
 )
 from service.db.repositories import allocations, cluster, jobs
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.launch import Gang, choose_port, default_checkpoint_uri, stage_processes
 from service.lifecycle import PENDING, Moment, move_job, record_birth
 from service.reservations import held_links

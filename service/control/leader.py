@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy.orm import Session
-
 from service.control.errors import FencedError, WrongClockError
 from service.db import common_clock, leader_queries
+from service.db.session import Session
 from service.services import Services
 
 T = TypeVar("T")

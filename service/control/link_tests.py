@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
-from sqlalchemy.orm import Session
 
 from service import topics
 from service.capacity import used_by_node
@@ -21,6 +20,7 @@ from service.control.leader import Leadership
 from service.db.control_queries import ports_held_at
 from service.db.records import LinkRecord, LinkTestRecord, NodeRecord
 from service.db.repositories import cluster, link_tests
+from service.db.session import Session
 from service.lifecycle import Moment, NodeState
 from service.link_estimates import is_outdated
 from service.link_measurements import (

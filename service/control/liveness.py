@@ -7,12 +7,11 @@ when this instance could have heard: after a change of leader, a restart or a pa
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from service import progress
 from service.control.leader import Leadership
 from service.db import agent_queries, control_queries
 from service.db.records import NodeRecord
+from service.db.session import Session
 from service.lifecycle import (
     ENDED_PROCESS_STATES,
     LOST,
@@ -41,21 +40,25 @@ class Liveness:
         """Declare what is lost; how many nodes. Raises FencedError where another instance leads."""
         services, settings = self._services, self._services.settings
         now_s = services.clock.now()
-        await services.db.read(lambda session: services.pace.look(session, settings, now_s))
-        patience_s = lost_after_s(settings, services.pace.interval_s(settings))
         if now_s - self._swept_at_s > settings.lease_s:
-            # This process was stopped, or the clock jumped: heartbeats could not be heard meanwhile.
+            # This process or the database was away, or the clock jumped: heartbeats could not be heard meanwhile.
             self._counts_from_s = now_s
+        heard_before_s = await services.db.read(lambda session: self._heard_before_s(session, now_s))
         self._swept_at_s = now_s
-        if now_s - self._counts_from_s < patience_s:
-            return 0
-        heard_before_s = now_s - patience_s
-        if not await services.db.read(lambda session: _to_lose(session, heard_before_s)):
+        if heard_before_s is None:
             return 0
         moment, rules = Moment(now_s, ACTOR), services.rules()
         return await self._leadership.write(
             lambda session: lose_silent_nodes(session, heard_before_s, moment, rules)
         )
+
+    def _heard_before_s(self, session: Session, now_s: float) -> float | None:
+        """Who was not heard since then is lost; None: nobody."""
+        services, settings = self._services, self._services.settings
+        services.pace.look(session, settings, now_s)
+        patience_s = lost_after_s(settings, services.pace.interval_s(settings))
+        is_grace = now_s - self._counts_from_s < patience_s
+        return None if is_grace or not _to_lose(session, now_s - patience_s) else now_s - patience_s
 
 
 def lose_silent_nodes(session: Session, heard_before_s: float, moment: Moment, rules: Rules) -> int:

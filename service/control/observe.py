@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from scheduler.cost import SECONDS_PER_HOUR, WATTS_PER_KILOWATT
 from scheduler.snapshot import Quota
 from service.capacity import GpuCount, count_gpus, used_by_node
@@ -15,6 +13,7 @@ from service.db import metrics_queries
 from service.db.metrics_queries import BilledTotal, JobEvent
 from service.db.records import LinkEstimateRecord, LinkRecord, LinkTestRecord, NodeRecord
 from service.db.repositories import allocations, cluster, events, link_tests, prices, promises
+from service.db.session import Session
 from service.link_estimates import figures_of
 from service.link_measurements import BANDWIDTH, LATENCY
 from service.services import Services

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import JobState
 from scheduler.plan import Move, Start
 from service import placements, reason_documents
@@ -17,6 +15,7 @@ from service.db.control_queries import Waiting
 from service.db.records import JobRecord
 from service.db.repositories import events, jobs, promises
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.lifecycle import Moment
 from service.promises import Broken
 

@@ -5,11 +5,10 @@ Everything else moves with the news that causes it, in the transaction that stor
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from service import progress
 from service.control.leader import Leadership
 from service.db import control_queries
+from service.db.session import Session
 from service.lifecycle import ENDED_PROCESS_STATES, Moment
 from service.progress import Rules
 from service.services import Services

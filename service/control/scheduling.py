@@ -20,7 +20,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 import structlog
-from sqlalchemy.orm import Session
 
 from scheduler import policies
 from scheduler.check import check_plan
@@ -37,6 +36,7 @@ from service.control.leader import Leadership
 from service.db.records import JobRecord, PromiseRecord
 from service.db.repositories import jobs, promises
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.lifecycle import Moment
 from service.policy import policy_of
 from service.promises import Pending, Standing, stand

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from scheduler.job import JobState
 from scheduler.plan import Hold, Reject
 from scheduler.reasons import Reason, ReasonCode
@@ -14,6 +12,7 @@ from service.db import control_queries
 from service.db.control_queries import Waiting
 from service.db.records import JobRecord, NodeRecord
 from service.db.repositories import cluster, events, jobs
+from service.db.session import Session
 from service.lifecycle import Moment, NodeState, move_job
 from service.reason_documents import to_documents
 

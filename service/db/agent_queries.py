@@ -8,15 +8,24 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, delete, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import String, Table, bindparam, delete, func, select, update
+from sqlalchemy import cast as sql_cast
 
-from scheduler.placement import AllocationState
 from service.db.parts import parts
 from service.db.reader import Reader
 from service.db.records import AgentRecord, NodeRecord, ProcessRecord
 from service.db.repositories import step_series
-from service.db.tables import AgentRow, AllocationRow, JobRow, LogRow, NodeRow, ProcessRow, StepRow
+from service.db.session import Session
+from service.db.tables import (
+    AgentRow,
+    AllocationRow,
+    HeldGpuRow,
+    JobRow,
+    LogRow,
+    NodeRow,
+    ProcessRow,
+    StepRow,
+)
 from service.db.upsert import insert_of
 
 _processes = Reader(ProcessRecord, ProcessRow)
@@ -24,14 +33,16 @@ _agents = Reader(AgentRecord, AgentRow)
 _nodes = Reader(NodeRecord, NodeRow)
 
 # Most heartbeats bring no news and are these four statements: built once, they are read by parameters alone.
-_AGENT = _agents.select(AgentRow.agent_id == bindparam("agent"))
 _NODES = _nodes.select(NodeRow.agent_id == bindparam("agent")).order_by(NodeRow.node_id)
-_LIVE_PROCESSES = _processes.select(
-    ProcessRow.node_id.in_(bindparam("nodes", expanding=True)),
+# Whoever lives on a node holds GPUs of it: found by these, it does not matter how much has ever run there. (The cast
+# changes nothing, but SQLite would look along the index of nodes, through all that has.)
+_ON_NODES = (
+    sql_cast(ProcessRow.node_id, String).in_(bindparam("nodes", expanding=True)),
     ProcessRow.allocation_id.in_(
-        select(AllocationRow.allocation_id).where(AllocationRow.state != AllocationState.ENDED.value)
+        select(HeldGpuRow.allocation_id).where(HeldGpuRow.node_id.in_(bindparam("nodes", expanding=True)))
     ),
-).order_by(ProcessRow.key)
+)
+_LIVE_PROCESSES = _processes.select(*_ON_NODES).order_by(ProcessRow.key)
 _HEARD = (
     update(cast("Table", AgentRow.__table__))
     .where(AgentRow.agent_id == bindparam("agent"))
@@ -60,15 +71,13 @@ _LIVE_STATES = (
         AllocationRow.generation,
     )
     .join(AllocationRow, AllocationRow.allocation_id == ProcessRow.allocation_id)
-    .where(
-        ProcessRow.node_id.in_(bindparam("nodes", expanding=True)),
-        AllocationRow.state != AllocationState.ENDED.value,
-    )
+    .where(*_ON_NODES)
     .order_by(ProcessRow.key)
 )
 _LAUNCHES = select(ProcessRow.key, ProcessRow.launch).where(
     ProcessRow.key.in_(bindparam("keys", expanding=True))
 )
+_WITH_KEYS = _processes.select(ProcessRow.key.in_(bindparam("keys", expanding=True)))
 _COUNT_HEARD = select(func.count()).select_from(AgentRow).where(AgentRow.heartbeat_at_s > bindparam("at_s"))
 _HEARD_ALL = (
     update(cast("Table", AgentRow.__table__))
@@ -88,12 +97,16 @@ _SET_REPORTED = (
     .where(JobRow.job_id == bindparam("job"))
     .values(reported_steps=bindparam("reached"), version=JobRow.version + 1)
 )
+_SET_BUSY = (
+    update(cast("Table", ProcessRow.__table__))
+    .where(ProcessRow.key == bindparam("process"))
+    .values(busy_fraction=bindparam("fraction"))
+)
 
 
 def agent(session: Session, agent_id: str) -> AgentRecord | None:
     """The agent, if it has joined."""
-    found = _agents.fetch(session, _AGENT, {"agent": agent_id})
-    return found[0] if found else None
+    return _agents.get(session, agent_id)
 
 
 def nodes_of_agent(session: Session, agent_id: str) -> list[NodeRecord]:
@@ -110,7 +123,7 @@ def heard(
     session: Session,
     agent_id: str,
     *,
-    boot_id: str,
+    boot_id: str | None,
     reports_stored: int,
     clock_offset_s: float,
     at_s: float,
@@ -150,7 +163,7 @@ class Heard:
     """An agent whose heartbeat moved nothing."""
 
     agent_id: str
-    boot_id: str
+    boot_id: str | None
     clock_offset_s: float
     reports_stored: int
 
@@ -162,12 +175,12 @@ def agents_with_ids(session: Session, agent_ids: Sequence[str]) -> dict[str, Age
 
 def count_heard_since(session: Session, at_s: float) -> int:
     """Agents that were heard after that time."""
-    return session.connection().scalar(_COUNT_HEARD, {"at_s": at_s}) or 0
+    return session.scalar(_COUNT_HEARD, {"at_s": at_s}) or 0
 
 
 def node_states_of(session: Session, agent_ids: Sequence[str]) -> list[tuple[str, str, str]]:
     """(node, agent, state) of every node of these agents."""
-    rows = session.connection().execute(_NODE_STATES, {"agents": agent_ids})
+    rows = session.execute(_NODE_STATES, {"agents": agent_ids})
     return [(node_id, agent_id, state) for node_id, agent_id, state in rows]
 
 
@@ -175,7 +188,7 @@ def live_states_on(session: Session, node_ids: Sequence[str]) -> list[LiveProces
     """The same processes as `live_processes_on`, without what they are started with."""
     found: list[LiveProcess] = []
     for part in parts(list(node_ids)):
-        found += [LiveProcess(*row) for row in session.connection().execute(_LIVE_STATES, {"nodes": part})]
+        found += [LiveProcess(*row) for row in session.execute(_LIVE_STATES, {"nodes": part})]
     return found
 
 
@@ -191,7 +204,7 @@ def launches(session: Session, keys: Sequence[str]) -> dict[str, dict[str, Any]]
 def heard_all(session: Session, agents: Sequence[Heard], at_s: float) -> None:
     """These agents are alive, and so many reports of each are stored."""
     if agents:
-        session.connection().execute(
+        session.execute(
             _HEARD_ALL,
             [
                 {
@@ -221,7 +234,7 @@ def progress_of(session: Session, job_ids: Sequence[str]) -> dict[str, JobProgre
     """By id."""
     if not job_ids:
         return {}
-    rows = session.connection().execute(_PROGRESS, {"jobs": job_ids})
+    rows = session.execute(_PROGRESS, {"jobs": job_ids})
     return {row.job_id: JobProgress(*row) for row in rows}
 
 
@@ -229,14 +242,14 @@ def set_reported_steps(session: Session, reached: Mapping[str, int]) -> None:
     """Job → the step that it has reached, as was found in this transaction."""
     if reached:
         rows = [{"job": job_id, "reached": reached[job_id]} for job_id in sorted(reached)]
-        session.connection().execute(_SET_REPORTED, rows)
+        session.execute(_SET_REPORTED, rows)
 
 
 def processes_with_keys(session: Session, keys: Collection[str]) -> dict[str, ProcessRecord]:
     """Those of these keys that there are."""
     found: dict[str, ProcessRecord] = {}
     for part in parts(sorted(keys)):
-        for process in _processes.all(session, ProcessRow.key.in_(part)):
+        for process in _processes.fetch(session, _WITH_KEYS, {"keys": part}):
             found[process.key] = process
     return found
 
@@ -245,7 +258,7 @@ def store_steps(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """One row a step of a job: a later generation's takes the place of an earlier one's, never the other way."""
     steps = [_finite(row) for row in rows]
     if steps:
-        session.execute(_upsert_step(session.get_bind().dialect.name), steps)
+        session.execute(_upsert_step(session.dialect), steps)
         step_series.add(session, steps)
 
 
@@ -253,15 +266,13 @@ def store_lines(session: Session, rows: Iterable[Mapping[str, object]]) -> None:
     """Lines of logs, each under its process and number once."""
     lines = list(rows)
     if lines:
-        session.execute(_insert_line(session.get_bind().dialect.name), lines)
+        session.execute(_insert_line(session.dialect), lines)
 
 
 def set_busy_fractions(session: Session, busy: Mapping[str, float]) -> None:
     """Key → how busy the process kept its GPU; no change of its state, hence of its version."""
     if busy:
-        session.execute(
-            update(ProcessRow), [{"key": key, "busy_fraction": busy[key]} for key in sorted(busy)]
-        )
+        session.execute(_SET_BUSY, [{"process": key, "fraction": busy[key]} for key in sorted(busy)])
 
 
 def drop_oldest_lines(session: Session, keep: int) -> int:

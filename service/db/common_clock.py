@@ -7,7 +7,8 @@ between the end of a lease and the loss of a node. SQLite has one server, hence 
 from __future__ import annotations
 
 from sqlalchemy import text
-from sqlalchemy.orm import Session
+
+from service.db.session import Session
 
 MAX_OFFSET_S = 1.0
 """Of a server that may lead, and is ready. Two of them are then at most twice as far apart."""
@@ -17,6 +18,6 @@ _NOW = text("SELECT extract(epoch FROM clock_timestamp())")
 
 def offset_s(session: Session, now_s: float) -> float:
     """By how much the clock that says `now_s` is ahead, in seconds; too little by the way to the database."""
-    if session.get_bind().dialect.name != "postgresql":
+    if session.dialect != "postgresql":
         return 0.0
     return now_s - float(session.scalar(_NOW) or now_s)

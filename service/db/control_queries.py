@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import Table, and_, bindparam, delete, exists, func, not_, or_, select, union, update
-from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessState
 from scheduler.job import JobState
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import JobRecord, NodeRecord, ProcessRecord
-from service.db.scope import changed
+from service.db.session import Session
 from service.db.tables import (
     AgentRow,
     AllocationRow,
@@ -34,6 +33,7 @@ _SET_WAITING = (
     .values(reasons=bindparam("why", type_=JobRow.reasons.type), queue_position=bindparam("position"))
 )
 _nodes = Reader(NodeRecord, NodeRow)
+_processes = Reader(ProcessRecord, ProcessRow)
 # The sweeps, every second or so.
 _SILENT = _nodes.select(
     NodeRow.state != "lost",
@@ -60,17 +60,27 @@ _DUE = (
     )
     .order_by(AllocationRow.job_id)
 )
+_REJECTED = _jobs.select(JobRow.state == JobState.REJECTED.value).order_by(
+    JobRow.submitted_at_s, JobRow.job_id
+)
+# Every start.
+_PORTS_HELD = union(
+    select(HeldPortRow.port)
+    .join(NodeRow, NodeRow.node_id == HeldPortRow.node_id)
+    .where(NodeRow.address == bindparam("at")),
+    select(LinkTestRow.port).where(LinkTestRow.address == bindparam("at"), LinkTestRow.ended_at_s.is_(None)),
+)
+_LAST_PORT = (
+    select(AllocationRow.master_port)
+    .where(AllocationRow.master_address == bindparam("at"))
+    .order_by(AllocationRow.created_at_s.desc(), AllocationRow.allocation_id.desc())
+    .limit(1)
+)
 
 
 def change_process(session: Session, process: ProcessRecord, **values: Any) -> bool:
     """Sets `values` if the row is still as `process` has it."""
-    return changed(
-        session.execute(
-            update(ProcessRow)
-            .where(ProcessRow.key == process.key, ProcessRow.version == process.version)
-            .values(**values, version=process.version + 1)
-        )
-    )
+    return _processes.change(session, process, **values)
 
 
 def silent_nodes(session: Session, heard_before_s: float) -> list[NodeRecord]:
@@ -80,11 +90,7 @@ def silent_nodes(session: Session, heard_before_s: float) -> list[NodeRecord]:
 
 def rejected_jobs(session: Session) -> list[JobRecord]:
     """Jobs that could not run on the cluster as it was, in order of submission."""
-    return _jobs.all(
-        session,
-        JobRow.state == JobState.REJECTED.value,
-        order_by=[JobRow.submitted_at_s, JobRow.job_id],
-    )
+    return _jobs.fetch(session, _REJECTED)
 
 
 def regions_of_addresses(session: Session, addresses: Collection[str]) -> list[str]:
@@ -137,31 +143,18 @@ def set_waiting(session: Session, waits: Iterable[Waiting]) -> None:
 def ports_held_at(session: Session, address: str) -> frozenset[int]:
     """Ports that are held on any node of that address, for a rendezvous or to measure a link: several nodes may be
     one machine."""
-    rendezvous = (
-        select(HeldPortRow.port)
-        .join(NodeRow, NodeRow.node_id == HeldPortRow.node_id)
-        .where(NodeRow.address == address)
-    )
-    measuring = select(LinkTestRow.port).where(
-        LinkTestRow.address == address, LinkTestRow.ended_at_s.is_(None)
-    )
-    return frozenset(session.scalars(union(rendezvous, measuring)))
+    return frozenset(session.scalars(_PORTS_HELD, {"at": address}))
 
 
 def port_used_last_at(session: Session, address: str) -> int | None:
     """The rendezvous port of the newest allocation with its rank 0 at that address."""
-    return session.scalar(
-        select(AllocationRow.master_port)
-        .where(AllocationRow.master_address == address)
-        .order_by(AllocationRow.created_at_s.desc(), AllocationRow.allocation_id.desc())
-        .limit(1)
-    )
+    return session.scalar(_LAST_PORT, {"at": address})
 
 
 def jobs_due(session: Session, *, created_before_s: float, ended_states: Collection[str]) -> list[str]:
     """Live jobs that may move without news: started before that time and not running, or all ended; by id."""
     parameters = {"created_before_s": created_before_s, "ended": sorted(ended_states)}
-    return list(session.connection().execute(_DUE, parameters).scalars())
+    return list(session.execute(_DUE, parameters).scalars())
 
 
 def drop_old_keys(session: Session, before_s: float) -> None:

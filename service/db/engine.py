@@ -8,6 +8,8 @@ A commit is on disk when it returns (`synchronous=FULL` in SQLite, PostgreSQL's 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -16,7 +18,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, StaticPool
 
 from scheduler.errors import InvalidValueError
 
@@ -25,7 +27,7 @@ CONNECT_TIMEOUT_S = 5
 IDLE_IN_TRANSACTION_S = 10
 """PostgreSQL ends a transaction whose program has fallen silent (paused, or cut off from the network) for so long, and
 gives its locks back: nobody waits for a program that may never come back."""
-MODE = "bace_mode"
+_MODE = "bace_mode"
 # The standard library's way is four times as long, and a page of jobs holds thousands of documents.
 _JSON: dict[str, Any] = {
     "json_serializer": lambda value: to_json(value).decode(),
@@ -38,6 +40,13 @@ class Mode(StrEnum):
 
     READ = "read"
     WRITE = "write"
+
+
+_ISOLATION: Mapping[Mode, dict[str, Any]] = {
+    Mode.READ: {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+    Mode.WRITE: {"isolation_level": "SERIALIZABLE", "postgresql_readonly": False},
+}
+"""Execution options of PostgreSQL."""
 
 
 def make_engine(url: str, connections: int = 8) -> Engine:
@@ -55,13 +64,16 @@ def make_engine(url: str, connections: int = 8) -> Engine:
     )
 
 
-def begin_options(engine: Engine, mode: Mode) -> dict[str, Any]:
-    """Execution options with which a connection starts a transaction of that mode."""
-    if engine.dialect.name == "sqlite":
-        return {MODE: mode}
-    if mode is Mode.READ:
-        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    return {"isolation_level": "SERIALIZABLE", "postgresql_readonly": False}
+@contextmanager
+def begun(engine: Engine, mode: Mode) -> Iterator[Connection]:
+    """A connection in a transaction of that mode; what is not committed is rolled back."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.info[_MODE] = mode
+        else:
+            connection.execution_options(**_ISOLATION[mode])
+        connection.begin()
+        yield connection
 
 
 def _postgresql(url: str, connections: int) -> Engine:
@@ -93,7 +105,8 @@ def _sqlite(url: str, connections: int) -> Engine:
         arguments |= {"pool_size": connections, "max_overflow": 0}
     engine = create_engine(url, **arguments)
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    # In the dialect: an event of the engine's would be looked for before and after every statement, too.
+    engine.dialect.do_begin = _begin_sqlite  # type: ignore[method-assign]
     return engine
 
 
@@ -107,6 +120,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    mode = connection.get_execution_options().get(MODE, Mode.WRITE)
-    connection.exec_driver_sql("BEGIN" if mode is Mode.READ else "BEGIN IMMEDIATE")
+def _begin_sqlite(dbapi_connection: PoolProxiedConnection) -> None:
+    mode = dbapi_connection.info.pop(_MODE, Mode.WRITE)
+    cursor = dbapi_connection.cursor()
+    cursor.execute("BEGIN" if mode is Mode.READ else "BEGIN IMMEDIATE")
+    cursor.close()

@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
-from service.db.engine import Mode, begin_options
+from service.db.engine import Mode, begun
 from service.db.repositories import events
+from service.db.session import Session
 from service.db.transaction import is_about_the_transaction, transact, wait_before_retry
 
 Unit = Callable[[Session], Any]
@@ -45,24 +45,24 @@ def transact_group(
 
 
 def _together(engine: Engine, units: Sequence[Unit]) -> list[Outcome]:
-    with engine.connect().execution_options(**begin_options(engine, Mode.WRITE)) as connection:
-        connection.begin()  # else the first session would begin, and end, a transaction of its own
+    with begun(engine, Mode.WRITE) as connection:
         outcomes = [_in_savepoint(connection, unit) for unit in units]
         connection.commit()
         return outcomes
 
 
 def _in_savepoint(connection: Connection, unit: Unit) -> Outcome:
-    with Session(connection, expire_on_commit=False, join_transaction_mode="create_savepoint") as session:
-        try:
-            result = unit(session)
-            session.commit()
-        except Exception as error:
-            if isinstance(error, DBAPIError) and is_about_the_transaction(error):
-                raise
-            session.rollback()
-            return Outcome(error=error)
-        return Outcome(result, wrote_events=events.wrote(session))
+    savepoint, session = connection.begin_nested(), Session(connection)
+    try:
+        result = unit(session)
+        wrote_events = events.write(session)
+        savepoint.commit()
+    except Exception as error:
+        if isinstance(error, DBAPIError) and is_about_the_transaction(error):
+            raise
+        savepoint.rollback()
+        return Outcome(error=error)
+    return Outcome(result, wrote_events=wrote_events)
 
 
 def _alone(engine: Engine, unit: Unit, pause: Callable[[int], None]) -> Outcome:

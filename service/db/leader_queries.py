@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import cast
 
 from sqlalchemy import Table, bindparam, or_, update
-from sqlalchemy.orm import Session
 
 from service.db.records import LeaderRecord
 from service.db.repositories import leader
+from service.db.session import Session
 from service.db.tables import LeaderRow
 
 # Built once: several of these are run every second for as long as a server lives.
@@ -45,13 +45,13 @@ def take_leadership(session: Session, *, holder: str, now_s: float, lease_s: flo
     of its former self.
     """
     parameters = {"who": holder, "now_s": now_s, "until_s": now_s + lease_s}
-    taken = session.connection().execute(_TAKE, parameters).first()
+    taken = session.execute(_TAKE, parameters).first()
     return leader.get(session) if taken else None
 
 
 def renew_leadership(session: Session, *, epoch: int, now_s: float, lease_s: float) -> bool:
     """Prolong the lease; False if another epoch has begun."""
-    renewed = session.connection().execute(_RENEW, {"held": epoch, "until_s": now_s + lease_s})
+    renewed = session.execute(_RENEW, {"held": epoch, "until_s": now_s + lease_s})
     return renewed.first() is not None
 
 
@@ -62,5 +62,5 @@ def resign_leadership(session: Session, *, epoch: int) -> None:
 
 def holds_epoch(session: Session, epoch: int) -> bool:
     """Whether this epoch still leads; if so nobody else can begin to until this transaction has ended."""
-    held = session.connection().execute(_PROVE, {"held": epoch})
+    held = session.execute(_PROVE, {"held": epoch})
     return held.first() is not None

@@ -6,19 +6,42 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from sqlalchemy import func, insert, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Table, bindparam, func, insert, or_, select
 
 from scheduler.placement import AllocationState
 from service.db.reader import Reader
 from service.db.records import AllocationRecord
 from service.db.repositories import ledger, quotas
 from service.db.repositories.ledger import Spent
+from service.db.session import Session
 from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow
 from service.months import month_of
 
 _allocations = Reader(AllocationRecord, AllocationRow)
+# Every allocation that lives is billed every few minutes, and once when it ends.
+_UNBILLED = _allocations.select(
+    AllocationRow.state != AllocationState.ENDED.value,
+    AllocationRow.created_at_s < bindparam("until_s"),
+    or_(AllocationRow.billed_until_s.is_(None), AllocationRow.billed_until_s < bindparam("until_s")),
+).order_by(AllocationRow.allocation_id)
+_DRAWS = (
+    select(ProcessRow.region, NodeRow.gpu_type, ProcessRow.state, ProcessRow.busy_fraction)
+    .join(NodeRow, NodeRow.node_id == ProcessRow.node_id)
+    .where(ProcessRow.allocation_id == bindparam("allocation"))
+    .order_by(ProcessRow.rank)
+)
+_STEPS_REPORTED = select(func.count()).where(
+    StepRow.job_id == bindparam("job"), StepRow.generation == bindparam("of_generation")
+)
+_BILLED_QUANTITY = select(func.coalesce(func.sum(LedgerRow.quantity), 0.0)).where(
+    LedgerRow.allocation_id == bindparam("allocation"),
+    LedgerRow.kind == bindparam("of_kind"),
+    LedgerRow.region == bindparam("src"),
+    LedgerRow.dst == bindparam("to"),
+)
+_INSERT = insert(cast("Table", LedgerRow.__table__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +73,23 @@ class Bill:
 
 def unbilled(session: Session, until_s: float) -> list[AllocationRecord]:
     """Live allocations that are billed to an earlier moment, or not at all."""
-    return _allocations.all(
-        session,
-        AllocationRow.state != AllocationState.ENDED.value,
-        AllocationRow.created_at_s < until_s,
-        or_(AllocationRow.billed_until_s.is_(None), AllocationRow.billed_until_s < until_s),
-        order_by=[AllocationRow.allocation_id],
-    )
+    return _allocations.fetch(session, _UNBILLED, {"until_s": until_s})
 
 
 def draws(session: Session, allocation_id: str) -> list[Draw]:
     """A draw for each of its processes, by rank."""
-    rows = session.execute(
-        select(ProcessRow.region, NodeRow.gpu_type, ProcessRow.state, ProcessRow.busy_fraction)
-        .join(NodeRow, NodeRow.node_id == ProcessRow.node_id)
-        .where(ProcessRow.allocation_id == allocation_id)
-        .order_by(ProcessRow.rank)
-    )
-    return [Draw(*row) for row in rows]
+    return [Draw(*row) for row in session.execute(_DRAWS, {"allocation": allocation_id})]
 
 
 def steps_reported(session: Session, job_id: str, generation: int) -> int:
     """Steps of the job whose last run was by this generation."""
-    return (
-        session.scalar(select(func.count()).where(StepRow.job_id == job_id, StepRow.generation == generation))
-        or 0
-    )
+    return session.scalar(_STEPS_REPORTED, {"job": job_id, "of_generation": generation}) or 0
 
 
 def billed_quantity(session: Session, allocation_id: str, kind: str, region: str, dst: str) -> float:
     """What the ledger holds of one kind already, in its unit."""
-    return float(
-        session.scalar(
-            select(func.coalesce(func.sum(LedgerRow.quantity), 0.0)).where(
-                LedgerRow.allocation_id == allocation_id,
-                LedgerRow.kind == kind,
-                LedgerRow.region == region,
-                LedgerRow.dst == dst,
-            )
-        )
-        or 0.0
-    )
+    parameters = {"allocation": allocation_id, "of_kind": kind, "src": region, "to": dst}
+    return float(session.scalar(_BILLED_QUANTITY, parameters) or 0.0)
 
 
 def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]) -> None:
@@ -103,7 +102,7 @@ def append(session: Session, allocation: AllocationRecord, bills: Sequence[Bill]
     quotas.add_spent(session, allocation.project, spent)
     ledger.add_spent(session, allocation.project, _sums(allocation.job_id, bills))
     session.execute(
-        insert(LedgerRow),
+        _INSERT,
         [
             {
                 "project": allocation.project,

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
+from service.db.session import Session
 from service.folding import Folding
 
 A = TypeVar("A")

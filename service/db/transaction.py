@@ -10,10 +10,10 @@ from typing import TypeVar
 import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
-from service.db.engine import Mode, begin_options
+from service.db.engine import Mode, begun
 from service.db.repositories import events
+from service.db.session import Session
 from service.errors import UnavailableError
 
 T = TypeVar("T")
@@ -70,13 +70,12 @@ def is_about_the_transaction(error: DBAPIError) -> bool:
 
 
 def _once(engine: Engine, mode: Mode, work: Callable[[Session], T]) -> tuple[T, bool]:
-    with (
-        engine.connect().execution_options(**begin_options(engine, mode)) as connection,
-        Session(connection, expire_on_commit=False) as session,
-    ):
+    with begun(engine, mode) as connection:
+        session = Session(connection)
         result = work(session)
-        session.commit()
-        return result, events.wrote(session)
+        wrote_events = events.write(session)
+        connection.commit()
+        return result, wrote_events
 
 
 def _retriable(error: DBAPIError) -> bool:

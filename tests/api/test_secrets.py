@@ -114,7 +114,9 @@ def test_a_started_agent_has_its_token_in_its_environment_and_not_in_the_list_of
     started: list[tuple[list[str], dict[str, str]]] = []
 
     class Quiet:
-        def start(self, _name: str, arguments: list[str], environment: dict[str, str], _within: object) -> None:
+        def start(
+            self, _name: str, arguments: list[str], environment: dict[str, str], _within: object
+        ) -> None:
             started.append((list(arguments), dict(environment)))
 
     class Answers:

@@ -7,15 +7,16 @@ from statistics import median
 from typing import Any
 
 from sqlalchemy import Engine, insert, text
-from sqlalchemy.orm import Session
 
 from scheduler.job import Schedule
 from scheduler.placement import Placement, Segment
 from scheduler.spec.job import parse_job
 from service import placements
 from service.accounts import make_administrator
+from service.db.engine import Mode
 from service.db.repositories import access
 from service.db.repositories.step_series import RECENT_STEPS
+from service.db.session import Session
 from service.db.tables import (
     AllocationRow,
     Base,
@@ -26,6 +27,7 @@ from service.db.tables import (
     StepRow,
     StepSeriesRow,
 )
+from service.db.transaction import transact
 from tests.control_world import job_document
 
 START_S = 1_700_000_000.0
@@ -46,10 +48,7 @@ PLACEMENT = placements.to_document(
 
 def fill(engine: Engine, jobs: int) -> None:
     """So many succeeded jobs, the newest last, into a database of the newest schema."""
-    with Session(engine) as session:
-        make_administrator(session, "account-history", START_S, "test")
-        access.ensure_project(session, "nlp", START_S)
-        session.commit()
+    transact(engine, Mode.WRITE, _make_project)
     spec = parse_job(job_document()).completed()
     for table, rows in (
         (JobRow, (job_row(number, spec) for number in range(jobs))),
@@ -64,6 +63,11 @@ def fill(engine: Engine, jobs: int) -> None:
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:  # as its own daemon has done long before so much is stored
             connection.execute(text("ANALYZE"))
+
+
+def _make_project(session: Session) -> None:
+    make_administrator(session, "account-history", START_S, "test")
+    access.ensure_project(session, "nlp", START_S)
 
 
 def _store(engine: Engine, table: type[Base], rows: Iterator[dict[str, Any]]) -> None:

@@ -16,13 +16,13 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from service import topics
 from service.control.errors import DoublePromiseError, FencedError, StalePlanError
 from service.db import migrate
 from service.db.engine import Mode, make_engine
 from service.db.group import Outcome, Unit, transact_group
+from service.db.session import Session
 from service.db.together import Many, Together
 from service.db.transaction import transact
 from service.errors import UnavailableError

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy.orm import Session
-
 from agents.journal import Journal
 from service import lifecycle, progress, snapshots
 from service.control.liveness import Liveness
 from service.db import leader_queries
 from service.db.records import EventRecord
 from service.db.repositories import access, allocations, audit, events
+from service.db.session import Session
 from service.services import Services
 from tests.simulation.host import HostLauncher
 

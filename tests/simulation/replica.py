@@ -147,8 +147,8 @@ class Replica:
             snapshots=SnapshotReader(self._settings.region_cooldown_s),
         )
         self._app.state.services = self.services
-        registry = self.services.metrics.registry
-        self._db.epoch_held = lambda: registry.get_sample_value("bace_leader_epoch") or 0.0
+        epoch = self.services.metrics.leader_epoch
+        self._db.epoch_held = lambda: next(iter(epoch.collect())).samples[0].value
         authenticator = self._app.state.authenticator = Authenticator(self.services)
         self._keep(loop.create_task(Bookkeeping(self.services, authenticator).run()))
         self.is_alive = True

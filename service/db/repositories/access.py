@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import cast
 
-from sqlalchemy import bindparam, func, or_, select, true, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Table, bindparam, func, or_, select, true, update
 
 from service.db.reader import Reader
-from service.db.records import IdempotencyRecord, ProjectRecord, TokenRecord
+from service.db.records import AccountRecord, IdempotencyRecord, ProjectRecord, RoleRecord, TokenRecord
 from service.db.scope import Scope, changed
-from service.db.tables import AccountRow, IdempotencyRow, ProjectRow, TokenRow
+from service.db.session import Session
+from service.db.tables import AccountRow, IdempotencyRow, ProjectRow, RoleRow, TokenRow
 
 _projects = Reader(ProjectRecord, ProjectRow)
 _tokens = Reader(TokenRecord, TokenRow)
 _idempotency = Reader(IdempotencyRecord, IdempotencyRow)
-_WITH_HASH = _tokens.select(
-    or_(TokenRow.sha256 == bindparam("shown"), TokenRow.previous_sha256 == bindparam("shown"))
+_TOKENS = cast("Table", TokenRow.__table__)
+_accounts = Reader(AccountRecord, AccountRow)
+_roles = Reader(RoleRecord, RoleRow)
+# Of every caller, every few seconds: one statement, a row for each role.
+_SHOWN = (
+    select(*_tokens.columns, *_accounts.columns, *_roles.columns)
+    .join_from(TokenRow, AccountRow, AccountRow.account_id == TokenRow.account_id)
+    .outerjoin(RoleRow, RoleRow.account_id == AccountRow.account_id)
+    .where(or_(TokenRow.sha256 == bindparam("shown"), TokenRow.previous_sha256 == bindparam("shown")))
+    .order_by(RoleRow.project)
+)
+_OF_AGENT = _tokens.select(TokenRow.agent_id == bindparam("agent"), TokenRow.revoked_at_s.is_(None)).order_by(
+    TokenRow.created_at_s, TokenRow.token_id
+)
+_SECRET = ("sha256", "prefix", "expires_at_s", "previous_sha256", "previous_until_s", "rotated_at_s")
+"""Columns that a rotation writes."""
+_ROTATE = (
+    update(_TOKENS)
+    .where(
+        TokenRow.token_id == bindparam("token"),
+        TokenRow.sha256 == bindparam("shown"),
+        TokenRow.revoked_at_s.is_(None),
+    )
+    .values({name: bindparam(f"new_{name}") for name in _SECRET})
+)
+_CLAIM = update(_TOKENS).where(TokenRow.token_id == bindparam("token")).values(agent_id=bindparam("agent"))
+_REVOKE = (
+    update(_TOKENS)
+    .where(TokenRow.token_id == bindparam("token"), TokenRow.revoked_at_s.is_(None))
+    .values(revoked_at_s=bindparam("now_s"))
 )
 _SHARES = (
     select(ProjectRow.project, ProjectRow.share)
@@ -49,7 +79,7 @@ def share(session: Session, project: str) -> float | None:
 
 def shares(session: Session) -> dict[str, float]:
     """Of the projects that have one."""
-    found = session.connection().execute(_SHARES)
+    found = session.execute(_SHARES)
     return {project: share for project, share in found if share is not None}
 
 
@@ -64,13 +94,31 @@ def tokens(session: Session, scope: Scope) -> list[TokenRecord]:
 
 
 def token(session: Session, scope: Scope, token_id: str) -> TokenRecord | None:
-    return _tokens.first(session, TokenRow.token_id == token_id, scope.of(TokenRow.project))
+    found = _tokens.get(session, token_id)
+    return found if found is not None and scope.covers(found.project) else None
 
 
-def token_by_hash(session: Session, sha256: str) -> TokenRecord | None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A token, the account that it belongs to, and the roles that this holds."""
+
+    token: TokenRecord
+    account: AccountRecord
+    roles: tuple[RoleRecord, ...]
+
+
+def shown(session: Session, sha256: str) -> Shown | None:
     """The token of which this is the secret, or was before its last rotation."""
-    found = _tokens.fetch(session, _WITH_HASH, {"shown": sha256})
-    return found[0] if found else None
+    rows = session.execute(_SHOWN, {"shown": sha256}).all()
+    if not rows:
+        return None
+    of_account, of_role = len(_tokens.columns), len(_tokens.columns) + len(_accounts.columns)
+    first = rows[0]
+    return Shown(
+        TokenRecord(*first[:of_account]),
+        AccountRecord(*first[of_account:of_role]),
+        tuple(RoleRecord(*row[of_role:]) for row in rows if row[of_role] is not None),
+    )
 
 
 def live_tokens(session: Session, account_id: str, now_s: float) -> int:
@@ -106,39 +154,18 @@ def usable_tokens(session: Session, now_s: float, role: str | None = None) -> in
 
 def rotate_token(session: Session, before: TokenRecord, after: TokenRecord) -> bool:
     """Give a token another secret; False if somebody else has done so, or has revoked it."""
-    return changed(
-        session.execute(
-            update(TokenRow)
-            .where(
-                TokenRow.token_id == before.token_id,
-                TokenRow.sha256 == before.sha256,
-                TokenRow.revoked_at_s.is_(None),
-            )
-            .values(
-                sha256=after.sha256,
-                prefix=after.prefix,
-                expires_at_s=after.expires_at_s,
-                previous_sha256=after.previous_sha256,
-                previous_until_s=after.previous_until_s,
-                rotated_at_s=after.rotated_at_s,
-            )
-        )
-    )
+    secret = {f"new_{name}": getattr(after, name) for name in _SECRET}
+    return changed(session.execute(_ROTATE, {"token": before.token_id, "shown": before.sha256, **secret}))
 
 
 def tokens_of_agent(session: Session, agent_id: str) -> list[TokenRecord]:
     """Its identity, and what it has joined with, as far as they are not revoked."""
-    return _tokens.all(
-        session,
-        TokenRow.agent_id == agent_id,
-        TokenRow.revoked_at_s.is_(None),
-        order_by=[TokenRow.created_at_s, TokenRow.token_id],
-    )
+    return _tokens.fetch(session, _OF_AGENT, {"agent": agent_id})
 
 
 def claim_token(session: Session, token_id: str, agent_id: str) -> None:
     """A token for single use is that agent's from now on."""
-    session.execute(update(TokenRow).where(TokenRow.token_id == token_id).values(agent_id=agent_id))
+    session.execute(_CLAIM, {"token": token_id, "agent": agent_id})
 
 
 def were_used(session: Session, token_ids: Collection[str], at_s: float) -> None:
@@ -148,17 +175,11 @@ def were_used(session: Session, token_ids: Collection[str], at_s: float) -> None
 
 def revoke_token(session: Session, token_id: str, now_s: float) -> bool:
     """False if it was revoked before."""
-    return changed(
-        session.execute(
-            update(TokenRow)
-            .where(TokenRow.token_id == token_id, TokenRow.revoked_at_s.is_(None))
-            .values(revoked_at_s=now_s)
-        )
-    )
+    return changed(session.execute(_REVOKE, {"token": token_id, "now_s": now_s}))
 
 
 def answered_before(session: Session, project: str, key: str) -> IdempotencyRecord | None:
-    return _idempotency.first(session, IdempotencyRow.project == project, IdempotencyRow.key == key)
+    return _idempotency.get(session, project, key)
 
 
 def remember_answers(session: Session, records: Sequence[IdempotencyRecord]) -> list[bool]:
@@ -167,7 +188,7 @@ def remember_answers(session: Session, records: Sequence[IdempotencyRecord]) -> 
         "projects": sorted({record.project for record in records}),
         "keys": sorted({record.key for record in records}),
     }
-    taken = {(project, key) for project, key in session.connection().execute(_TAKEN, wanted)}
+    taken = {(project, key) for project, key in session.execute(_TAKEN, wanted)}
     answers, new = [], []
     for record in records:
         is_new = (record.project, record.key) not in taken

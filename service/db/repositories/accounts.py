@@ -6,18 +6,17 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, true, update
-from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import AccountRecord, RoleRecord
 from service.db.scope import Scope, changed
+from service.db.session import Session
 from service.db.tables import AccountRow, RoleRow
 from service.db.upsert import insert_of
 
 _accounts = Reader(AccountRecord, AccountRow)
 _roles = Reader(RoleRecord, RoleRow)
 # Every time a token is looked at again.
-_ONE = _accounts.select(AccountRow.account_id == bindparam("account"))
 _ROLES_OF = _roles.select(RoleRow.account_id.in_(bindparam("accounts", expanding=True))).order_by(
     RoleRow.account_id, RoleRow.project
 )
@@ -38,8 +37,7 @@ def named(session: Session, name: str) -> AccountRecord | None:
 
 
 def get(session: Session, account_id: str) -> AccountRecord | None:
-    found = _accounts.fetch(session, _ONE, {"account": account_id})
-    return found[0] if found else None
+    return _accounts.get(session, account_id)
 
 
 def add(session: Session, record: AccountRecord) -> bool:
@@ -65,7 +63,7 @@ def roles_of(session: Session, account_ids: Collection[str]) -> dict[str, list[R
 def put_role(session: Session, record: RoleRecord) -> None:
     """One role in a project; it takes the place of another."""
     values = {"account_id": record.account_id, "project": record.project, "role": record.role}
-    statement = insert_of(session.get_bind().dialect.name, RoleRow.__table__).values(**values)
+    statement = insert_of(session.dialect, RoleRow.__table__).values(**values)
     session.execute(
         statement.on_conflict_do_update(index_elements=["account_id", "project"], set_={"role": record.role})
     )

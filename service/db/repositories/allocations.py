@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import and_, bindparam, delete, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Table, and_, bindparam, delete, func, or_, select, update
 
 from scheduler.job import LIVE_JOB_STATES, JobState
 from scheduler.placement import AllocationState
@@ -18,7 +17,8 @@ from service.db.records import (
     HeldPortRecord,
     ProcessRecord,
 )
-from service.db.scope import Scope, changed
+from service.db.scope import Scope
+from service.db.session import Session
 from service.db.tables import AllocationRow, HeldGpuRow, HeldLinkRow, HeldPortRow, JobRow, ProcessRow
 
 _allocations = Reader(AllocationRecord, AllocationRow)
@@ -42,6 +42,22 @@ _PROCESSES_OF = _processes.select(ProcessRow.allocation_id == bindparam("allocat
     ProcessRow.rank
 )
 _ALL_GPUS = _gpus.select().order_by(HeldGpuRow.node_id, HeldGpuRow.gpu_index)
+_ALL_LINKS = _links.select().order_by(HeldLinkRow.src, HeldLinkRow.dst, HeldLinkRow.allocation_id)
+_IN_TRANSITION = (
+    select(ProcessRow.region)
+    .join(AllocationRow, AllocationRow.allocation_id == ProcessRow.allocation_id)
+    .where(AllocationRow.state.in_([AllocationState.STARTING.value, AllocationState.STOPPING.value]))
+    .distinct()
+)
+_NO_LONGER_DESIRED = (
+    update(cast("Table", ProcessRow.__table__))
+    .where(ProcessRow.allocation_id == bindparam("allocation"), ProcessRow.desired.is_(True))
+    .values(desired=False, version=ProcessRow.version + 1)
+)
+_RELEASE_GPUS, _RELEASE_PORTS, _RELEASE_LINKS = (
+    delete(row).where(row.allocation_id == bindparam("allocation"))
+    for row in (HeldGpuRow, HeldPortRow, HeldLinkRow)
+)
 _HELD_BY_PROJECT = select(HeldGpuRow.project, func.count()).group_by(HeldGpuRow.project)
 _RESERVED = select(HeldLinkRow.src, HeldLinkRow.dst, func.sum(HeldLinkRow.bandwidth_bps)).group_by(
     HeldLinkRow.src, HeldLinkRow.dst
@@ -66,9 +82,8 @@ def add(
 
 
 def get(session: Session, scope: Scope, allocation_id: str) -> AllocationRecord | None:
-    return _allocations.first(
-        session, AllocationRow.allocation_id == allocation_id, scope.of(AllocationRow.project)
-    )
+    found = _allocations.get(session, allocation_id)
+    return found if found is not None and scope.covers(found.project) else None
 
 
 def live(session: Session) -> list[AllocationRecord]:
@@ -110,16 +125,7 @@ def between(
 
 def change(session: Session, allocation: AllocationRecord, **values: Any) -> bool:
     """Sets `values` if the row is still as `allocation` has it."""
-    return changed(
-        session.execute(
-            update(AllocationRow)
-            .where(
-                AllocationRow.allocation_id == allocation.allocation_id,
-                AllocationRow.version == allocation.version,
-            )
-            .values(**values, version=allocation.version + 1)
-        )
-    )
+    return _allocations.change(session, allocation, **values)
 
 
 def processes_of(session: Session, allocation_id: str) -> list[ProcessRecord]:
@@ -128,7 +134,7 @@ def processes_of(session: Session, allocation_id: str) -> list[ProcessRecord]:
 
 
 def process(session: Session, key: str) -> ProcessRecord | None:
-    return _processes.first(session, ProcessRow.key == key)
+    return _processes.get(session, key)
 
 
 def change_process(session: Session, key: str, **values: Any) -> None:
@@ -139,29 +145,25 @@ def change_process(session: Session, key: str, **values: Any) -> None:
 
 def no_longer_desired(session: Session, allocation_id: str) -> None:
     """Tells the agents, at their next heartbeat, to stop every process of the allocation."""
-    session.execute(
-        update(ProcessRow)
-        .where(ProcessRow.allocation_id == allocation_id, ProcessRow.desired.is_(True))
-        .values(desired=False, version=ProcessRow.version + 1)
-    )
+    session.execute(_NO_LONGER_DESIRED, {"allocation": allocation_id})
 
 
 def release(session: Session, allocation_id: str) -> None:
     """Gives back GPUs, port and bandwidth."""
-    for row in (HeldGpuRow, HeldPortRow, HeldLinkRow):
-        session.execute(delete(row).where(row.allocation_id == allocation_id))
+    for statement in (_RELEASE_GPUS, _RELEASE_PORTS, _RELEASE_LINKS):
+        session.execute(statement, {"allocation": allocation_id})
 
 
 def hold_links(session: Session, allocation_id: str, links: Sequence[HeldLinkRecord]) -> None:
     """From now on the allocation holds this bandwidth, and no other."""
-    session.execute(delete(HeldLinkRow).where(HeldLinkRow.allocation_id == allocation_id))
+    session.execute(_RELEASE_LINKS, {"allocation": allocation_id})
     if links:
         _links.add(session, *links)
 
 
 def held_gpus_by_project(session: Session) -> dict[str, int]:
     """How many each project holds."""
-    found = session.connection().execute(_HELD_BY_PROJECT)
+    found = session.execute(_HELD_BY_PROJECT)
     return {project: count for project, count in found}  # noqa: C416 - dict() loses the types
 
 
@@ -174,22 +176,15 @@ def held_ports(session: Session, node_id: str) -> list[HeldPortRecord]:
 
 
 def held_links(session: Session) -> list[HeldLinkRecord]:
-    return _links.all(session, order_by=[HeldLinkRow.src, HeldLinkRow.dst, HeldLinkRow.allocation_id])
+    return _links.fetch(session, _ALL_LINKS)
 
 
 def regions_in_transition(session: Session) -> frozenset[str]:
     """Where a gang stands that is starting or stopping: state is on its way, to it or from it."""
-    return frozenset(
-        session.scalars(
-            select(ProcessRow.region)
-            .join(AllocationRow, AllocationRow.allocation_id == ProcessRow.allocation_id)
-            .where(AllocationRow.state.in_([AllocationState.STARTING.value, AllocationState.STOPPING.value]))
-            .distinct()
-        )
-    )
+    return frozenset(session.scalars(_IN_TRANSITION))
 
 
 def reserved_bps(session: Session) -> dict[tuple[str, str], float]:
     """Bandwidth held on each directed link."""
-    rows = session.connection().execute(_RESERVED)
+    rows = session.execute(_RESERVED)
     return {(src, dst): held for src, dst, held in rows}

@@ -8,11 +8,11 @@ from dataclasses import fields
 from typing import Any, cast
 
 from sqlalchemy import Table, delete, insert, select
-from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import AuditRecord
 from service.db.scope import Scope
+from service.db.session import Session
 from service.db.tables import AuditRow
 
 _audit = Reader(AuditRecord, AuditRow)
@@ -24,7 +24,7 @@ def add(session: Session, records: Sequence[AuditRecord]) -> None:
     """Append rows; each gets its number."""
     rows = [{name: getattr(record, name) for name in _GIVEN} for record in records]
     if rows:
-        session.connection().execute(_INSERT, rows)
+        session.execute(_INSERT, rows)
 
 
 def page(

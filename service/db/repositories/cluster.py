@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import update
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, update
 
 from service.db.reader import Reader
 from service.db.records import (
@@ -16,7 +15,7 @@ from service.db.records import (
     PoolRecord,
     RegionRecord,
 )
-from service.db.scope import changed
+from service.db.session import Session
 from service.db.tables import AgentRow, GpuTypeRow, LinkRow, NodeRow, PoolRow, RegionRow
 
 _regions = Reader(RegionRecord, RegionRow)
@@ -30,6 +29,7 @@ _ALL_REGIONS = _regions.select().order_by(RegionRow.region)
 _ALL_GPU_TYPES = _gpu_types.select().order_by(GpuTypeRow.gpu_type)
 _ALL_POOLS = _pools.select().order_by(PoolRow.region, PoolRow.gpu_type)
 _ALL_NODES = _nodes.select().order_by(NodeRow.node_id)
+_NODES_OF_AGENT = _nodes.select(NodeRow.agent_id == bindparam("agent")).order_by(NodeRow.node_id)
 _ALL_LINKS = _links.select().order_by(LinkRow.src, LinkRow.dst)
 
 
@@ -38,7 +38,7 @@ def regions(session: Session) -> list[RegionRecord]:
 
 
 def region(session: Session, name: str) -> RegionRecord | None:
-    return _regions.first(session, RegionRow.region == name)
+    return _regions.get(session, name)
 
 
 def add_region(session: Session, record: RegionRecord) -> None:
@@ -46,13 +46,7 @@ def add_region(session: Session, record: RegionRecord) -> None:
 
 
 def change_region(session: Session, record: RegionRecord, **values: Any) -> bool:
-    return changed(
-        session.execute(
-            update(RegionRow)
-            .where(RegionRow.region == record.region, RegionRow.version == record.version)
-            .values(**values, version=record.version + 1)
-        )
-    )
+    return _regions.change(session, record, **values)
 
 
 def gpu_types(session: Session) -> list[GpuTypeRecord]:
@@ -60,7 +54,7 @@ def gpu_types(session: Session) -> list[GpuTypeRecord]:
 
 
 def gpu_type(session: Session, name: str) -> GpuTypeRecord | None:
-    return _gpu_types.first(session, GpuTypeRow.gpu_type == name)
+    return _gpu_types.get(session, name)
 
 
 def add_gpu_type(session: Session, record: GpuTypeRecord) -> None:
@@ -68,13 +62,7 @@ def add_gpu_type(session: Session, record: GpuTypeRecord) -> None:
 
 
 def change_gpu_type(session: Session, record: GpuTypeRecord, **values: Any) -> bool:
-    return changed(
-        session.execute(
-            update(GpuTypeRow)
-            .where(GpuTypeRow.gpu_type == record.gpu_type, GpuTypeRow.version == record.version)
-            .values(**values, version=record.version + 1)
-        )
-    )
+    return _gpu_types.change(session, record, **values)
 
 
 def pools(session: Session) -> list[PoolRecord]:
@@ -82,7 +70,7 @@ def pools(session: Session) -> list[PoolRecord]:
 
 
 def pool(session: Session, region_name: str, gpu_type_name: str) -> PoolRecord | None:
-    return _pools.first(session, PoolRow.region == region_name, PoolRow.gpu_type == gpu_type_name)
+    return _pools.get(session, region_name, gpu_type_name)
 
 
 def add_pool(session: Session, record: PoolRecord) -> None:
@@ -90,17 +78,7 @@ def add_pool(session: Session, record: PoolRecord) -> None:
 
 
 def change_pool(session: Session, record: PoolRecord, **values: Any) -> bool:
-    return changed(
-        session.execute(
-            update(PoolRow)
-            .where(
-                PoolRow.region == record.region,
-                PoolRow.gpu_type == record.gpu_type,
-                PoolRow.version == record.version,
-            )
-            .values(**values, version=record.version + 1)
-        )
-    )
+    return _pools.change(session, record, **values)
 
 
 def agents(session: Session) -> list[AgentRecord]:
@@ -108,7 +86,7 @@ def agents(session: Session) -> list[AgentRecord]:
 
 
 def agent(session: Session, agent_id: str) -> AgentRecord | None:
-    return _agents.first(session, AgentRow.agent_id == agent_id)
+    return _agents.get(session, agent_id)
 
 
 def add_agent(session: Session, record: AgentRecord) -> None:
@@ -124,11 +102,11 @@ def nodes(session: Session) -> list[NodeRecord]:
 
 
 def nodes_of_agent(session: Session, agent_id: str) -> list[NodeRecord]:
-    return _nodes.all(session, NodeRow.agent_id == agent_id, order_by=[NodeRow.node_id])
+    return _nodes.fetch(session, _NODES_OF_AGENT, {"agent": agent_id})
 
 
 def node(session: Session, node_id: str) -> NodeRecord | None:
-    return _nodes.first(session, NodeRow.node_id == node_id)
+    return _nodes.get(session, node_id)
 
 
 def nodes_with_prefix(session: Session, prefix: str, limit: int) -> list[NodeRecord]:
@@ -148,13 +126,7 @@ def add_node(session: Session, record: NodeRecord) -> None:
 
 def change_node(session: Session, record: NodeRecord, **values: Any) -> bool:
     """Sets `values` if the row is still as `record` has it."""
-    return changed(
-        session.execute(
-            update(NodeRow)
-            .where(NodeRow.node_id == record.node_id, NodeRow.version == record.version)
-            .values(**values, version=record.version + 1)
-        )
-    )
+    return _nodes.change(session, record, **values)
 
 
 def links(session: Session) -> list[LinkRecord]:
@@ -162,7 +134,7 @@ def links(session: Session) -> list[LinkRecord]:
 
 
 def link(session: Session, src: str, dst: str) -> LinkRecord | None:
-    return _links.first(session, LinkRow.src == src, LinkRow.dst == dst)
+    return _links.get(session, src, dst)
 
 
 def add_link(session: Session, record: LinkRecord) -> None:
@@ -170,10 +142,4 @@ def add_link(session: Session, record: LinkRecord) -> None:
 
 
 def change_link(session: Session, record: LinkRecord, **values: Any) -> bool:
-    return changed(
-        session.execute(
-            update(LinkRow)
-            .where(LinkRow.src == record.src, LinkRow.dst == record.dst, LinkRow.version == record.version)
-            .values(**values, version=record.version + 1)
-        )
-    )
+    return _links.change(session, record, **values)

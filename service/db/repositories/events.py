@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sqlalchemy import Table, and_, bindparam, event, func, insert, or_, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Table, and_, bindparam, func, insert, or_, select, text
 
 from service.db.reader import Reader
 from service.db.records import EventRecord
 from service.db.scope import Scope
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT, EventRow
 
-_PENDING = "pending_events"
-_WROTE = "wrote_events"
 _LOCK = 0x6261_6365  # any constant that nobody else uses as an advisory lock
 _INSERT = insert(cast("Table", EventRow.__table__))
 _TAKE_TURN = text("SELECT pg_advisory_xact_lock(:lock)")
@@ -53,7 +51,7 @@ def append(
     data: dict[str, Any] | None = None,
 ) -> None:
     """Adds an event to the transaction; it is written with its number when the transaction commits."""
-    session.info.setdefault(_PENDING, []).append(
+    session.events.append(
         {
             "project": project,
             "at_s": at_s,
@@ -68,30 +66,17 @@ def append(
 
 def pending(session: Session) -> list[dict[str, Any]]:
     """What the transaction has appended so far."""
-    return list(session.info.get(_PENDING, ()))
+    return list(session.events)
 
 
-def wrote(session: Session) -> bool:
-    """Whether the transaction that has just been committed added any event."""
-    return bool(session.info.pop(_WROTE, False))
-
-
-@event.listens_for(Session, "before_commit")
-def _write_pending(session: Session) -> None:
-    rows = session.info.pop(_PENDING, [])
-    if not rows:
-        return
-    connection = session.connection()
-    if connection.dialect.name == "postgresql":
-        connection.execute(_TAKE_TURN, {"lock": _LOCK})
-    connection.execute(_INSERT, rows)
-    session.info[_WROTE] = True
-
-
-@event.listens_for(Session, "after_rollback")
-def _forget_pending(session: Session) -> None:
-    session.info.pop(_PENDING, None)
-    session.info.pop(_WROTE, None)
+def write(session: Session) -> bool:
+    """Stores what the unit of work has appended, when it has done all else; False if that is nothing."""
+    if not session.events:
+        return False
+    if session.dialect == "postgresql":
+        session.execute(_TAKE_TURN, {"lock": _LOCK})
+    session.execute(_INSERT, session.events)
+    return True
 
 
 def after(

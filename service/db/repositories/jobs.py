@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, select, tuple_, union_all, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, bindparam, func, select, tuple_, union_all
 
 from scheduler.job import JobState
 from service.db.reader import Reader
 from service.db.records import JobRecord
-from service.db.scope import Scope, changed
+from service.db.scope import Scope
+from service.db.session import Session
 from service.db.tables import JobRow
 
 _jobs = Reader(JobRecord, JobRow)
@@ -24,7 +24,6 @@ _ENDED_LAST = (
     .limit(bindparam("most"))
 )
 _NEWEST_FIRST = (JobRow.submitted_at_s.desc(), JobRow.job_id.desc())
-_ONE = _jobs.select(JobRow.job_id == bindparam("job"))
 
 
 def add(session: Session, *jobs: JobRecord) -> None:
@@ -32,8 +31,8 @@ def add(session: Session, *jobs: JobRecord) -> None:
 
 
 def get(session: Session, scope: Scope, job_id: str) -> JobRecord | None:
-    found = _jobs.fetch(session, _ONE, {"job": job_id})
-    return found[0] if found and scope.covers(found[0].project) else None
+    found = _jobs.get(session, job_id)
+    return found if found is not None and scope.covers(found.project) else None
 
 
 def with_prefix(session: Session, scope: Scope, prefix: str, limit: int) -> list[JobRecord]:
@@ -100,13 +99,7 @@ def count_by_state(session: Session, scope: Scope) -> dict[tuple[str, str], int]
 
 def change(session: Session, job: JobRecord, **values: Any) -> bool:
     """Sets `values` if the row is still as `job` has it; False if somebody else changed it meanwhile."""
-    return changed(
-        session.execute(
-            update(JobRow)
-            .where(JobRow.job_id == job.job_id, JobRow.version == job.version)
-            .values(**values, version=job.version + 1)
-        )
-    )
+    return _jobs.change(session, job, **values)
 
 
 def _newest_of_any(states: Sequence[str], where: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 from sqlalchemy import Table, update
-from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import LeaderRecord
+from service.db.session import Session
 from service.db.tables import LeaderRow
 
 _leader = Reader(LeaderRecord, LeaderRow)
@@ -34,4 +34,4 @@ def capacity_changed(session: Session) -> None:
 
     A new job is no such change: a plan made without it stays as good as it was.
     """
-    session.connection().execute(_CHANGED)
+    session.execute(_CHANGED)

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
-from sqlalchemy.orm import Session
 
 from service.db.parts import parts
+from service.db.session import Session
 from service.db.tables import JobSpendingRow, LedgerRow
 from service.db.upsert import insert_of
 
@@ -27,6 +27,11 @@ _SPENT_BY_JOBS = (
     )
     .where(JobSpendingRow.job_id.in_(bindparam("jobs", expanding=True)))
     .order_by(JobSpendingRow.job_id, JobSpendingRow.kind, JobSpendingRow.region)
+)
+_SPENT_BY_ALLOCATION = (
+    select(LedgerRow.allocation_id, func.sum(LedgerRow.amount_usd))
+    .where(LedgerRow.allocation_id.in_(bindparam("allocations", expanding=True)), LedgerRow.kind.in_(_PAID))
+    .group_by(LedgerRow.allocation_id)
 )
 
 
@@ -48,28 +53,22 @@ def spent_by_jobs(session: Session, job_ids: Sequence[str]) -> list[Spent]:
     return [
         Spent(*row)
         for part in parts(job_ids)
-        for row in session.connection().execute(_SPENT_BY_JOBS, {"jobs": part}).all()
+        for row in session.execute(_SPENT_BY_JOBS, {"jobs": part}).all()
     ]
 
 
 def add_spent(session: Session, project: str, spent: Sequence[Spent]) -> None:
     """Count what has just been billed to jobs of a project; each job, kind and region once."""
     rows = [{name: getattr(each, name) for name in Spent.__slots__} | {"project": project} for each in spent]
-    session.connection().execute(_add_spent(session.get_bind().dialect.name), rows)
+    session.execute(_add_spent(session.dialect), rows)
 
 
 def spent_usd_by_allocation(session: Session, allocation_ids: Sequence[str]) -> dict[str, float]:
     """What each of these allocations cost whoever pays: electricity, rent and egress."""
     spent: dict[str, float] = {}
     for first in range(0, len(allocation_ids), _AT_ONCE):
-        rows = session.execute(
-            select(LedgerRow.allocation_id, func.sum(LedgerRow.amount_usd))
-            .where(
-                LedgerRow.allocation_id.in_(allocation_ids[first : first + _AT_ONCE]),
-                LedgerRow.kind.in_(_PAID),
-            )
-            .group_by(LedgerRow.allocation_id)
-        )
+        part = allocation_ids[first : first + _AT_ONCE]
+        rows = session.execute(_SPENT_BY_ALLOCATION, {"allocations": part})
         spent |= {allocation_id: amount for allocation_id, amount in rows}  # noqa: C416 - dict() loses the types
     return spent
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
 from service.db.reader import Reader
 from service.db.records import LinkEstimateRecord, LinkTestRecord
 from service.db.scope import changed
+from service.db.session import Session
 from service.db.tables import AgentRow, LinkEstimateRow, LinkTestRow
 from service.db.upsert import insert_of
 
@@ -18,6 +18,12 @@ _tests = Reader(LinkTestRecord, LinkTestRow)
 _estimates = Reader(LinkEstimateRecord, LinkEstimateRow)
 _ESTIMATES = _estimates.select().order_by(LinkEstimateRow.src, LinkEstimateRow.dst)
 # Asked with every batch of heartbeats of agents that can measure: built once.
+_ENDED_BETWEEN = _tests.select(
+    LinkTestRow.ended_at_s > bindparam("after_s"), LinkTestRow.ended_at_s <= bindparam("until_s")
+).order_by(LinkTestRow.ended_at_s, LinkTestRow.test_id)
+_THAT_MEASURE = select(AgentRow.agent_id).where(
+    AgentRow.measures_links.is_(True), AgentRow.revoked_at_s.is_(None)
+)
 _RUNNING = _tests.select(LinkTestRow.ended_at_s.is_(None)).order_by(LinkTestRow.test_id)
 
 
@@ -31,7 +37,7 @@ def running(session: Session) -> list[LinkTestRecord]:
 
 
 def get(session: Session, test_id: str) -> LinkTestRecord | None:
-    return _tests.first(session, LinkTestRow.test_id == test_id)
+    return _tests.get(session, test_id)
 
 
 def change_running(session: Session, test_id: str, **values: Any) -> bool:
@@ -115,12 +121,7 @@ def newest_ended(session: Session) -> dict[tuple[str, str], LinkTestRecord]:
 
 def ended_between(session: Session, after_s: float, until_s: float) -> list[LinkTestRecord]:
     """Those that ended in (after_s, until_s]."""
-    return _tests.all(
-        session,
-        LinkTestRow.ended_at_s > after_s,
-        LinkTestRow.ended_at_s <= until_s,
-        order_by=[LinkTestRow.ended_at_s, LinkTestRow.test_id],
-    )
+    return _tests.fetch(session, _ENDED_BETWEEN, {"after_s": after_s, "until_s": until_s})
 
 
 def drop_ended_before(session: Session, at_s: float) -> int:
@@ -137,26 +138,20 @@ def estimates(session: Session) -> dict[tuple[str, str], LinkEstimateRecord]:
 
 
 def estimate(session: Session, src: str, dst: str) -> LinkEstimateRecord | None:
-    return _estimates.first(session, LinkEstimateRow.src == src, LinkEstimateRow.dst == dst)
+    return _estimates.get(session, src, dst)
 
 
 def put_estimate(session: Session, record: LinkEstimateRecord) -> None:
     """In the place of the one before."""
     values = {name: getattr(record, name) for name in LinkEstimateRecord.__slots__}
-    statement = insert_of(session.get_bind().dialect.name, LinkEstimateRow.__table__).values(**values)
+    statement = insert_of(session.dialect, LinkEstimateRow.__table__).values(**values)
     figures = {name: value for name, value in values.items() if name not in ("src", "dst")}
     session.execute(statement.on_conflict_do_update(index_elements=["src", "dst"], set_=figures))
 
 
 def agents_that_measure(session: Session) -> frozenset[str]:
     """Agents that can, and were not revoked."""
-    return frozenset(
-        session.scalars(
-            select(AgentRow.agent_id).where(
-                AgentRow.measures_links.is_(True), AgentRow.revoked_at_s.is_(None)
-            )
-        )
-    )
+    return frozenset(session.scalars(_THAT_MEASURE))
 
 
 def of_agents(session: Session, agent_ids: Collection[str]) -> list[LinkTestRecord]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Table, bindparam, func, insert, or_, select, update
 
 from service.db.reader import Reader
 from service.db.records import PointRecord, SeriesRecord
+from service.db.session import Session
 from service.db.tables import PricePointRow, PriceSeriesRow
 
 _series = Reader(SeriesRecord, PriceSeriesRow)
 _points = Reader(PointRecord, PricePointRow)
 _BY_SUBJECT = [PriceSeriesRow.kind, PriceSeriesRow.region, PriceSeriesRow.gpu_type, PriceSeriesRow.dst]
 _OF_KIND = _series.select(PriceSeriesRow.kind == bindparam("kind")).order_by(*_BY_SUBJECT)
+_OF_SUBJECT = _series.select(
+    PriceSeriesRow.kind == bindparam("of_kind"),
+    PriceSeriesRow.region == bindparam("in_region"),
+    PriceSeriesRow.gpu_type == bindparam("of_type"),
+    PriceSeriesRow.dst == bindparam("to"),
+)
+_INSERT_POINTS = insert(cast("Table", PricePointRow.__table__))
 _HOLDING = (
     select(PricePointRow.series_id, func.max(PricePointRow.valid_from_s).label("start"))
     .where(
@@ -53,17 +61,13 @@ def series(session: Session, *, kind: str | None = None, region: str | None = No
 
 
 def get(session: Session, series_id: str) -> SeriesRecord | None:
-    return _series.first(session, PriceSeriesRow.series_id == series_id)
+    return _series.get(session, series_id)
 
 
 def find(session: Session, kind: str, region: str, gpu_type: str, dst: str) -> SeriesRecord | None:
-    return _series.first(
-        session,
-        PriceSeriesRow.kind == kind,
-        PriceSeriesRow.region == region,
-        PriceSeriesRow.gpu_type == gpu_type,
-        PriceSeriesRow.dst == dst,
-    )
+    subject = {"of_kind": kind, "in_region": region, "of_type": gpu_type, "to": dst}
+    found = _series.fetch(session, _OF_SUBJECT, subject)
+    return found[0] if found else None
 
 
 def add(session: Session, record: SeriesRecord) -> None:
@@ -77,7 +81,7 @@ def change_source(session: Session, series_id: str, source: str) -> None:
 def add_points(session: Session, series_id: str, points: Sequence[tuple[float, float, float]]) -> None:
     """(valid_from_s, known_at_s, value) each. IntegrityError if one is there already with another value."""
     session.execute(
-        insert(PricePointRow),
+        _INSERT_POINTS,
         [
             {"series_id": series_id, "valid_from_s": valid, "known_at_s": known, "value": value}
             for valid, known, value in points

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select
-from sqlalchemy.orm import Session
 
 from service.db.reader import Reader
 from service.db.records import PromiseRecord
 from service.db.scope import changed
+from service.db.session import Session
 from service.db.tables import PromiseRow
 
 _promises = Reader(PromiseRecord, PromiseRow)
@@ -38,7 +38,7 @@ def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, PromiseReco
 
 def count_by_kind(session: Session) -> dict[str, int]:
     """How many starts and moves are promised."""
-    found = session.connection().execute(_BY_KIND)
+    found = session.execute(_BY_KIND)
     return {kind: count for kind, count in found}  # noqa: C416 - dict() loses the types
 
 

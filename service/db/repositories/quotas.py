@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from sqlalchemy import bindparam, or_, select, update
-from sqlalchemy.orm import Session
 
 from service.db.records import QuotaRecord
+from service.db.session import Session
 from service.db.tables import MonthlySpendingRow, ProjectRow
 from service.db.upsert import insert_of
 
@@ -31,13 +33,13 @@ _SPENT = (
 
 def of_projects(session: Session) -> dict[str, QuotaRecord]:
     """Of those that have any, by project."""
-    found = session.connection().execute(_QUOTAS)
+    found = session.execute(_QUOTAS)
     return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
 
 
 def of_named(session: Session, projects: Sequence[str]) -> dict[str, QuotaRecord]:
     """Of those of these projects that there are."""
-    found = session.connection().execute(_OF_NAMED, {"projects": projects})
+    found = session.execute(_OF_NAMED, {"projects": projects})
     return {project: QuotaRecord(gpus, usd) for project, gpus, usd in found}
 
 
@@ -56,20 +58,23 @@ def change(session: Session, project: str, quota: QuotaRecord) -> None:
 
 def spent_usd(session: Session, month: str) -> dict[str, float]:
     """By project, what the ledger holds of that month."""
-    found = session.connection().execute(_SPENT, {"month": month})
+    found = session.execute(_SPENT, {"month": month})
     return {project: amount for project, amount in found}  # noqa: C416 - dict() loses the types
 
 
 def add_spent(session: Session, project: str, by_month: Mapping[str, float]) -> None:
     """Count what has just been billed to a project."""
-    table = MonthlySpendingRow.__table__
-    for month, amount_usd in sorted(by_month.items()):
-        statement = insert_of(session.get_bind().dialect.name, table).values(
-            project=project, month=month, amount_usd=amount_usd
-        )
-        session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["project", "month"],
-                set_={"amount_usd": MonthlySpendingRow.amount_usd + statement.excluded.amount_usd},
-            )
-        )
+    rows = [
+        {"project": project, "month": month, "amount_usd": amount_usd}
+        for month, amount_usd in sorted(by_month.items())
+    ]
+    session.execute(_add_spent(session.dialect), rows)
+
+
+@cache
+def _add_spent(dialect: str) -> Any:
+    statement = insert_of(dialect, MonthlySpendingRow.__table__)
+    return statement.on_conflict_do_update(
+        index_elements=["project", "month"],
+        set_={"amount_usd": MonthlySpendingRow.amount_usd + statement.excluded.amount_usd},
+    )

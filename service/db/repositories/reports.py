@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from service.db.reader import Reader
 from service.db.records import LogRecord, StepRecord
 from service.db.scope import Scope
+from service.db.session import Session
 from service.db.tables import LogRow, StepRow
 
 _steps = Reader(StepRecord, StepRow)

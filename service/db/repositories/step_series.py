@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any
 
 from sqlalchemy import bindparam, select
-from sqlalchemy.orm import Session
 
 from service.db.parts import parts
 from service.db.reader import Reader
 from service.db.records import StepSeriesRecord
+from service.db.session import Session
 from service.db.tables import StepSeriesRow
 from service.db.upsert import insert_of
 
@@ -57,7 +57,7 @@ def ends(session: Session, job_ids: Sequence[str]) -> dict[str, Ends]:
     return {
         row[0]: Ends(*row[1:])
         for part in parts(job_ids)
-        for row in session.connection().execute(_ENDS, {"jobs": part}).all()
+        for row in session.execute(_ENDS, {"jobs": part}).all()
     }
 
 
@@ -74,8 +74,8 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     after = [continued(before.get(job_id), steps) for job_id, steps in told.items()]
     changed = [series for series in after if series != before.get(series.job_id)]
     if changed:
-        statement = _upsert(session.get_bind().dialect.name)
-        session.connection().execute(statement, [_values(series) for series in changed])
+        statement = _upsert(session.dialect)
+        session.execute(statement, [_values(series) for series in changed])
 
 
 def continued(series: StepSeriesRecord | None, rows: Sequence[Mapping[str, Any]]) -> StepSeriesRecord:

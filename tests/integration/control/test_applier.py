@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, event, insert, select, update
-from sqlalchemy.orm import Session
 
 from scheduler.policies import PolicyConfig, decide
 from service import topics
@@ -22,6 +21,7 @@ from service.control.scheduling import Outcome, Scheduler
 from service.db.engine import make_engine
 from service.db.repositories import cluster
 from service.db.repositories import leader as leader_row
+from service.db.session import Session
 from service.db.tables import AllocationRow, Base, HeldGpuRow
 from service.lifecycle import Moment
 from tests.control_world import World

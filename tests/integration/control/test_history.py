@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from service.db.engine import make_engine
 from service.db.records import EventRecord
+from service.db.session import Session
 from service.db.tables import AllocationRow, JobRow, NodeRow, ProcessRow
 from service.lifecycle import _TABLES
 from tests.control_world import World

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy.orm import Session
 
 from scheduler.job import JobState
 from service.control.scheduling import Outcome
 from service.db.repositories import reports
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from tests.control_world import FakeAgent, World
 
 REGIONS = ("eu-north", "eu-west", "us-east")

@@ -6,7 +6,6 @@ import math
 from itertools import pairwise
 
 import pytest
-from sqlalchemy.orm import Session
 
 from scheduler.profile import boundary_bytes
 from service.control.billing import bill
@@ -14,6 +13,7 @@ from service.db.reader import Reader
 from service.db.records import LedgerRecord
 from service.db.repositories import cluster, jobs, ledger
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import LedgerRow
 from service.snapshots import spec_of
 from tests.control_world import START_S, FakeAgent, World

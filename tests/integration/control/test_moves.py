@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, select
-from sqlalchemy.orm import Session
 
 from scheduler.network import Residual
 from scheduler.plan import Plan, Preempt
@@ -16,6 +15,7 @@ from service.control.applier import Grounds, PackedPlan
 from service.control.errors import StalePlanError
 from service.control.scheduling import Outcome
 from service.db.repositories import allocations
+from service.db.session import Session
 from service.db.tables import Base
 from service.lifecycle import Moment
 from service.promises import stand

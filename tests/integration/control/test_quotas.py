@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from scheduler.plan import Preempt, Start
 from scheduler.snapshot import Snapshot
@@ -18,6 +17,7 @@ from service.control.observe import Observer
 from service.control.scheduling import Outcome
 from service.db.records import QuotaRecord
 from service.db.repositories import allocations
+from service.db.session import Session
 from service.db.tables import LedgerRow, MonthlySpendingRow
 from service.months import month_ends_s, month_of
 from tests.control_script import Scripted, runs, start_at
@@ -214,9 +214,9 @@ async def test_a_month_is_the_sum_of_the_ledger_over_its_boundary(stored_world: 
 
     def sums(session: Session) -> tuple[dict[str, float], dict[str, float]]:
         told: defaultdict[str, float] = defaultdict(float)
-        for row in session.scalars(select(LedgerRow)):
+        for row in session.execute(select(LedgerRow.from_s, LedgerRow.amount_usd)):
             told[datetime.fromtimestamp(row.from_s, UTC).strftime("%Y-%m")] += row.amount_usd
-        kept = {row.month: row.amount_usd for row in session.scalars(select(MonthlySpendingRow))}
+        kept = {row.month: row.amount_usd for row in session.execute(select(MonthlySpendingRow.__table__))}
         return dict(told), kept
 
     told, kept = await world.run(sums)

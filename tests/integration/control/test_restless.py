@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
 
 from agents.protocol import ProcessReport, ProcessState
 from service import links, nodes
@@ -18,6 +17,7 @@ from service.db.engine import make_engine
 from service.db.records import AllocationRecord, LinkRecord
 from service.db.repositories import allocations, jobs, promises, reports
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from tests.control_world import ADMIN, FakeAgent, World
 from tests.restless import Restless, registered
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, Engine, event, func, select
 from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.orm import Session
 
 from service import limits
 from service.adapters import database
@@ -21,6 +20,7 @@ from service.db.group import transact_group
 from service.db.records import ProjectRecord
 from service.db.repositories import access, events
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import ProjectRow
 from service.db.transaction import transact
 from service.errors import UnavailableError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, insert, select, text
-from sqlalchemy.orm import Session
 
 from scheduler.spec.job import parse_job
 from service import job_views
@@ -22,9 +22,10 @@ from service.api.answers import answered_documents
 from service.api.schemas.base import Page
 from service.api.schemas.jobs import Job, document_of
 from service.db import agent_queries, migrate
-from service.db.engine import make_engine
+from service.db.engine import Mode, begun, make_engine
 from service.db.repositories import access, jobs, ledger
 from service.db.scope import EVERYTHING, Scope
+from service.db.session import Session
 from service.db.tables import AllocationRow, Base, JobRow, LedgerRow, StepSeriesRow
 from tests.control_world import job_document
 from tests.perf.history import allocation_row, history_id, job_row
@@ -39,6 +40,14 @@ class Filled:
 
     engine: Engine
     told: Mapping[str, Sequence[dict[str, Any]]]
+
+
+@contextmanager
+def session_on(engine: Engine) -> Iterator[Session]:
+    """What is written in it is committed."""
+    with begun(engine, Mode.WRITE) as connection:
+        yield Session(connection)
+        connection.commit()
 
 
 @pytest.fixture
@@ -74,7 +83,7 @@ def filled(engine: Engine) -> Filled:
                 row["reported_steps"] = step
                 steps.append(_step(row, generation, step, draw))
         rows.append(row)
-    with Session(engine) as session:
+    with session_on(engine) as session:
         for project in ("nlp", "vision"):
             access.ensure_project(session, project, 0.0)
         for table, values in ((JobRow, rows), (AllocationRow, generations)):
@@ -82,7 +91,6 @@ def filled(engine: Engine) -> Filled:
         waiting = {job_id: list(steps) for job_id, steps in told.items()}
         while any(waiting.values()):
             agent_queries.store_steps(session, _some(waiting, draw))
-        session.commit()
     return Filled(engine, told)
 
 
@@ -117,7 +125,7 @@ def _some(waiting: dict[str, list[dict[str, Any]]], draw: random.Random) -> list
 
 def test_pages_hold_every_job_once_the_newest_first(filled: Filled) -> None:
     asked = ((), ("running",), ("running", "queued"), STATES, ("cancelled",))
-    with Session(filled.engine) as session:
+    with session_on(filled.engine) as session:
         everyone = jobs._jobs.all(session)
         for scope, states in product((EVERYTHING, Scope("nlp"), Scope("nobody")), asked):
             expected = sorted(
@@ -155,7 +163,7 @@ def test_no_list_sorts_or_looks_at_what_it_does_not_show(tmp_path: Path) -> None
 
 
 def test_a_list_tells_of_each_job_what_it_would_tell_alone(filled: Filled) -> None:
-    with Session(filled.engine) as session:
+    with session_on(filled.engine) as session:
         everyone = jobs._jobs.all(session, order_by=[JobRow.job_id])
         together = job_views.view_jobs(session, everyone, 2e9)
         alone = [job_views.view_jobs(session, [job], 2e9)[0] for job in everyone]
@@ -169,7 +177,7 @@ def test_a_list_tells_of_each_job_what_it_would_tell_alone(filled: Filled) -> No
 
 
 def test_losses_and_iteration_time_are_those_of_the_steps(filled: Filled) -> None:
-    with Session(filled.engine) as session:
+    with session_on(filled.engine) as session:
         views = job_views.view_jobs(session, jobs._jobs.all(session), 2e9)
     for view in views:
         told = filled.told[view.job.job_id]
@@ -195,7 +203,7 @@ def test_what_a_list_tells_is_filled_from_what_an_older_version_stored(filled: F
     migrate.downgrade(filled.engine, "0010")
     migrate.upgrade(filled.engine)
     assert _beside(filled.engine) == told
-    with Session(filled.engine) as session:
+    with session_on(filled.engine) as session:
         spent = ledger.spent_by_jobs(session, list(filled.told))
     assert {(each.job_id, each.quantity, each.amount_usd, each.unpriced) for each in spent} == {
         (job_id, 3.0, 5.0, 1) for job_id in filled.told

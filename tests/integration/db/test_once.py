@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from service.db.engine import Mode
 from service.db.group import transact_group
 from service.db.records import AccountRecord, IdempotencyRecord
 from service.db.repositories import access, accounts
+from service.db.session import Session
 from service.db.transaction import transact
 
 CLAIM = IdempotencyRecord("nlp", "key", "print", "job-1", 1.0)

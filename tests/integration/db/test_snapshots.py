@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from scheduler.job import Elasticity, Schedule
 from scheduler.network import Residual
@@ -17,6 +16,7 @@ from scheduler.snapshot import Snapshot
 from service import nodes, placements
 from service.control.billing import bill
 from service.db.repositories import access, prices
+from service.db.session import Session
 from tests.control_world import ADMIN, START_S, World
 
 HOUR_S = 3600.0

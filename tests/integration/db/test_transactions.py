@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from service.adapters.database import InlineDb, ThreadPoolDb
 from service.adapters.local_bus import LocalBus
@@ -19,6 +18,7 @@ from service.db import transaction
 from service.db.engine import Mode, make_engine
 from service.db.repositories import access, events, leader
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import LeaderRow, ProjectRow
 from service.db.transaction import transact
 from service.errors import UnavailableError
@@ -126,7 +126,7 @@ def test_a_full_disk_refuses_for_now_and_stores_nothing(tmp_path: Path) -> None:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
 
     def grow(session: Session) -> None:
-        session.connection().exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+        session.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
         for number in range(1000):
             access.ensure_project(session, f"p{number}" + "x" * 50, 0.0)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, insert, select
-from sqlalchemy.orm import Session
 
 from scheduler.job import JOB_TRANSITIONS, JobState
 from scheduler.placement import ALLOCATION_TRANSITIONS, AllocationState
-from service.db.engine import make_engine
+from service.db.engine import Mode, begun, make_engine
 from service.db.repositories import allocations, cluster, events, jobs
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import (
     AccountRow,
     AgentRow,
@@ -25,6 +25,7 @@ from service.db.tables import (
     RegionRow,
     TokenRow,
 )
+from service.db.transaction import transact
 from service.lifecycle import (
     ENDED_PROCESS_STATES,
     NODE_TRANSITIONS,
@@ -47,21 +48,16 @@ MOMENT = Moment(10.0, "test")
 def engine() -> Iterator[Engine]:
     engine = make_engine("sqlite://")
     make_tables(engine)
-    with Session(engine) as session:
-        _one_of_each(session)
-        session.commit()
+    transact(engine, Mode.WRITE, _one_of_each)
     yield engine
     engine.dispose()
 
 
 @pytest.fixture
 def session(engine: Engine) -> Iterator[Session]:
-    """What a test commits is taken back after it."""
-    with engine.connect() as connection:
-        outer = connection.begin()
-        with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
-            yield session
-        outer.rollback()
+    """What a test writes is taken back after it."""
+    with begun(engine, Mode.WRITE) as connection:
+        yield Session(connection)
 
 
 def _one_of_each(session: Session) -> None:
@@ -164,7 +160,7 @@ def test_a_job_makes_the_moves_of_its_table_and_no_other(
         moved = move_job(session, job, target, MOMENT, retries=2)
         assert moved == jobs.get(session, EVERYTHING, "j")
         assert (moved.state, moved.version, moved.retries) == (target, job.version + 1, 2)
-        session.commit()
+        events.write(session)
         (event,) = events.after(session, EVERYTHING, 0, 10)
         assert (event.kind, event.at_s, event.actor) == (f"job.{target}", 10.0, "test")
         assert event.data == {"from": source, "to": target, "version": job.version + 1}
@@ -172,7 +168,7 @@ def test_a_job_makes_the_moves_of_its_table_and_no_other(
         with pytest.raises(IllegalMoveError):
             move_job(session, job, target, MOMENT)
         assert jobs.get(session, EVERYTHING, "j") == job
-        session.commit()
+        events.write(session)
         assert events.after(session, EVERYTHING, 0, 10) == []
 
 
