@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import (
     LINK_TESTS,
     CheckpointReport,
@@ -25,14 +23,14 @@ from agents.protocol import (
     StepReport,
 )
 from service import link_measurements
+from service.agent_clocks import is_next, newest
 from service.db import agent_queries
 from service.db.agent_queries import Heard, JobProgress, LiveProcess
 from service.db.records import AgentRecord
+from service.db.session import Session
 from service.lifecycle import ENDED_PROCESS_STATES, PENDING, NodeState
 from service.report_rows import Rows, reached_step
 
-ROUNDING_S = 1e-5
-"""Of sums of epoch times: two heartbeats of an agent are never so close."""
 MAX_LAUNCHES = 20_000
 """Launch documents that are remembered; beyond, the oldest are read again."""
 
@@ -103,9 +101,10 @@ def stamp_quiet(
     for position, reports in told.items():
         stored[beats[position].heartbeat.agent_id] = max(report.seq for report in reports)
     calm = [beat.heartbeat for beat, is_quiet in zip(beats, quiet, strict=True) if is_quiet]
+    heard = [(beat, *newest(agents[beat.agent_id], beat.boot_id, beat.clock_s, at_s)) for beat in _last(calm)]
     agent_queries.heard_all(
         session,
-        [Heard(beat.agent_id, beat.boot_id, beat.clock_s - at_s, stored[beat.agent_id]) for beat in calm],
+        [Heard(beat.agent_id, boot, offset_s, stored[beat.agent_id]) for beat, boot, offset_s in heard],
         at_s,
     )
     following = _following(agents, beats)
@@ -129,6 +128,16 @@ def stamp_quiet(
         else None
         for position, beat in enumerate(beats)
     ]
+
+
+def _last(beats: Sequence[Heartbeat]) -> list[Heartbeat]:
+    """Of each agent the one that was sent last."""
+    last: dict[str, Heartbeat] = {}
+    for beat in beats:
+        known = last.get(beat.agent_id)
+        if known is None or known.clock_s < beat.clock_s:
+            last[beat.agent_id] = beat
+    return list(last.values())
 
 
 def _new_reports(
@@ -218,16 +227,6 @@ def _following(agents: Mapping[str, AgentRecord], beats: Sequence[Beat]) -> list
             newest[beat.agent_id] = beat.clock_s
         following.append(follows)
     return following
-
-
-def is_next(agent: AgentRecord, beat: Heartbeat) -> bool:
-    """Whether the beat was sent after the last one that was stored, by the agent's own clock and life.
-
-    Only then does its silence about a process say anything: a beat that was delayed on the way does not know what has
-    been started since. And only then does the agent take the answer for news: one to a late copy reaches nobody.
-    """
-    last_clock_s = agent.heartbeat_at_s + agent.clock_offset_s
-    return agent.boot_id == beat.boot_id and beat.clock_s - last_clock_s > ROUNDING_S
 
 
 def _is_quiet(beat: Beat, agent: AgentRecord | None, live: Mapping[str, LiveProcess]) -> bool:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import (
     LINK_TESTS,
     Heartbeat,
@@ -29,10 +27,12 @@ from agents.protocol import (
 from scheduler.job import LIVE_JOB_STATES, JobState
 from service import link_measurements, node_identity, progress, topics
 from service.access import Credential
+from service.agent_clocks import is_next, newest
 from service.agents_link import reports
 from service.causes import FORGOTTEN
 from service.db import agent_queries
 from service.db.records import AgentRecord, ProcessRecord
+from service.db.session import Session
 from service.errors import ForbiddenError, NotFoundError
 from service.lifecycle import (
     ENDED_PROCESS_STATES,
@@ -45,7 +45,7 @@ from service.lifecycle import (
     move_process,
 )
 from service.progress import Rules
-from service.quiet_beats import Beat, Quiet, is_next, stamp_quiet
+from service.quiet_beats import Beat, Quiet, stamp_quiet
 from service.services import Services
 from service.settings import Settings
 
@@ -175,12 +175,13 @@ def store_heartbeat(
     moved = _move_processes(session, beat.processes, known, moment)
     if is_next(agent, beat):
         moved |= _unmentioned(session, beat, live, moment)
+    boot_id, clock_offset_s = newest(agent, beat.boot_id, beat.clock_s, moment.at_s)
     agent_queries.heard(
         session,
         beat.agent_id,
-        boot_id=beat.boot_id,
+        boot_id=boot_id,
         reports_stored=reports_stored,
-        clock_offset_s=beat.clock_s - moment.at_s,
+        clock_offset_s=clock_offset_s,
         at_s=moment.at_s,
         measures_links=LINK_TESTS in abilities,
     )

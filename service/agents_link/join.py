@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from sqlalchemy.orm import Session
-
 from agents.protocol import GpuTypeOffer, JoinReply, JoinRequest, NodeIdentity, NodeOffer
 from scheduler import presets
 from scheduler.cluster import GpuType, Ownership
 from scheduler.errors import InvalidValueError, UnknownPresetError
 from service import node_identity, progress, topics
 from service.access import Credential
+from service.agent_clocks import newest
 from service.db import agent_queries, control_queries
 from service.db.records import (
     AgentRecord,
@@ -23,6 +22,7 @@ from service.db.records import (
 )
 from service.db.repositories import access, cluster, events, leader
 from service.db.scope import EVERYTHING
+from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
 from service.errors import ConflictError, FieldError, ForbiddenError, InvalidInputError
 from service.lifecycle import Moment, NodeState, move_node, record_birth
@@ -113,6 +113,7 @@ def _agent(session: Session, request: JoinRequest, credential: Credential, momen
             f"agent {request.agent_id} belongs to another token that is in use: choose another agent id, or revoke "
             "that token (`bace node revoke` where it has an identity of its own)"
         )
+    _, clock_offset_s = newest(known, known.boot_id, request.clock_s, moment.at_s)
     cluster.change_agent(
         session,
         request.agent_id,
@@ -120,7 +121,7 @@ def _agent(session: Session, request: JoinRequest, credential: Credential, momen
         token_id=known.token_id if credential.is_identity else credential.token_id,
         revoked_at_s=None,
         agent_version=request.agent_version,
-        clock_offset_s=request.clock_s - moment.at_s,
+        clock_offset_s=clock_offset_s,
         heartbeat_at_s=moment.at_s,
     )
 

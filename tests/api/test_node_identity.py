@@ -198,6 +198,25 @@ async def test_a_late_copy_of_a_heartbeat_does_not_void_the_secret_that_was_give
     assert (await node.beat()).status_code == 200, "until its own end"
 
 
+async def test_late_copies_in_any_order_do_not_void_the_secret_that_was_given_meanwhile(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    node = Node(server, "eu-north", (await _join_token(admin))["token"])
+    await node.adopt()
+    await node.beat()
+    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    copies = []
+    for _ in range(2):
+        copies.append(node.agent.heartbeat().model_dump(mode="json"))
+        server.world.clock.advance(5.0)
+    given = (await node.beat()).json()["identity"]["token"]
+    for copy in copies:
+        assert "identity" not in (await node.beat(**copy)).json(), "sent before the one that was answered"
+    server.world.clock.advance(limits.TOKEN_CACHE_S)
+    node.token = given
+    assert (await node.beat()).status_code == 200
+
+
 async def test_a_revoked_node_is_out_until_it_joins_with_a_new_token(
     server: Server, admin: httpx.AsyncClient
 ) -> None:

@@ -16,6 +16,8 @@ from tests.simulation.replica import Replica
 from tests.simulation.trace import Trace
 
 CLIENT_TIMEOUT_S = 10.0
+LATEST_S = 150.0
+"""No copy arrives later than that."""
 OTHER_REPLICA_ODDS = 0.05
 """Of a request: the load balancer sends it elsewhere than the last."""
 
@@ -73,7 +75,7 @@ class Network:
         if self._happens(self._reorder, self.weather.reorder):
             # The caller has long given up, and has sent others, when this one arrives.
             self._trace.fault("reorder", source)
-            self._later(CLIENT_TIMEOUT_S + self._reorder.expovariate(1 / 20.0), request)
+            self._later(min(LATEST_S, CLIENT_TIMEOUT_S + self._reorder.expovariate(1 / 20.0)), request)
             return await self._no_answer(source, request)
         return await self._carry(source, replica, request, there_s, back_s)
 

@@ -124,6 +124,27 @@ async def test_a_delayed_heartbeat_does_not_say_that_nothing_was_started(world: 
     assert (await world.job(job_id)).state == "cancelled"
 
 
+async def test_late_copies_in_any_order_say_nothing_of_what_runs(world: World) -> None:
+    agents = await world.cluster_of(*REGIONS)
+    await world.beats(agents)
+    copies = []
+    for _ in range(2):
+        world.clock.advance(2.0)
+        copies.append(agents[0].heartbeat())  # before anything was started there
+        await world.beats(agents)
+    job_id = await world.submit()
+    await world.plan()
+    await world.beats(agents)
+    for each in agents:
+        each.ready()
+    world.clock.advance(2.0)
+    await world.beats(agents)
+    for copy in copies:
+        await agents_link.heartbeat(world.services, CREDENTIAL, copy)
+    assert {process.state for process in await world.processes(job_id)} == {"ready"}
+    assert (await world.job(job_id)).state == "running"
+
+
 async def test_who_has_not_joined_is_told_to(world: World) -> None:
     beat = Heartbeat(agent_id="nobody", boot_id="b", clock_s=1.0)
     with pytest.raises(NotFoundError, match="join"):
