@@ -39,6 +39,8 @@ class Caretaker:
                 since_s = loop.time() - self.helped_at_s.get(agent.host.name, -HELPS_WITHIN_S)
                 if agent.was_refused and since_s >= HELPS_WITHIN_S:
                     self.helped_at_s[agent.host.name] = loop.time()
+                    # As it is told: what the agent joined with before, and has lost, would keep it out.
+                    await self.revoke(agent)
                     agent.given = await self.token(agent.host.name)
                     agent.was_refused = False
                     agent.kill()
