@@ -15,6 +15,7 @@ from scheduler.network import Residual
 from scheduler.objective import Objective
 from scheduler.placement import Cut, Segment
 from scheduler.plan import Decision, Hold, Move, Plan, Preempt, Start
+from scheduler.profile import Workload, can_have
 from scheduler.reasons import Reason, ReasonCode
 from scheduler.restart import granted_transfers, state_after_stop
 from scheduler.snapshot import RunningJob, Snapshot, StateSpan, WaitingJob
@@ -125,7 +126,7 @@ class _Round:
         if not room or least > most:
             return None
         stages = job.stages or dice.randint(least, most)
-        if not len(room) <= stages <= total:
+        if not len(room) <= stages <= total or not can_have(Workload.of(spec), stages):
             return None
         shares = [1] * len(room)
         while sum(shares) < stages:

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.check import Rule, check_plan
 from scheduler.cluster import Cluster, Link, Pool, Region
-from scheduler.job import Elasticity
+from scheduler.job import Elasticity, Schedule
 from scheduler.network import Residual
 from scheduler.placement import Placement, Transfer
 from scheduler.plan import Decision, Move, Plan, Preempt, Start
@@ -40,7 +40,12 @@ def busy_snapshot(seed: int) -> Snapshot:
 
     def some(prefix: str, count: int):
         for index in range(count):
-            made = job(f"{prefix}{index}", layers=6, weight_bytes=6e6, steps=50, micro_batches=4)
+            schedule = dice.choice(
+                [Schedule.ONE_F_ONE_B, Schedule.ONE_F_ONE_B, Schedule.V_HALF, Schedule.ZB_V]
+            )
+            made = job(
+                f"{prefix}{index}", layers=12, weight_bytes=6e6, steps=50, micro_batches=12, schedule=schedule
+            )
             how = dice.choice([Elasticity.RESIZE, Elasticity.RESIZE, Elasticity.RESTART, Elasticity.NONE])
             yield replace(made, spec=replace(made.spec, elasticity=how))
 
@@ -57,14 +62,14 @@ def busy_snapshot(seed: int) -> Snapshot:
         if fate == "is promised":
             promised.append(Promise(each.spec, each.allocation.placement, 10, 2))
         elif fate == "restarts":
-            state = (StateSpan(dice.choice(NAMES), 6),)
+            state = (StateSpan(dice.choice(NAMES), 12),)
             running.append(replace(each, ready_s=9.0, state=state))
         else:
             running.append(
                 replace(each, stopping=fate == "stops" and each.spec.elasticity != Elasticity.NONE)
             )
     waiting = [
-        replace(each, generation=2, state=(StateSpan(dice.choice(NAMES), 6),))
+        replace(each, generation=2, state=(StateSpan(dice.choice(NAMES), 12),))
         if dice.random() < 0.5
         else each
         for each in some("w", 4)
@@ -192,6 +197,22 @@ def gives_stages_other_gpus(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
         yield swapped(plan, each, replace(each, placement=replace(each.placement, segments=segments)))
 
 
+def leaves_something_out(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    for each in begun(plan):
+        if each.placement.order:
+            first, *others = each.placement.order
+            order = (first[:-1], *others)
+            yield swapped(plan, each, replace(each, placement=replace(each.placement, order=order)))
+
+
+def runs_another_schedule(snap: Snapshot, plan: Plan) -> Iterator[Plan]:
+    others = {Schedule.V_HALF: Schedule.ZB_V, Schedule.ZB_V: Schedule.V_HALF}
+    for each in begun(plan):
+        other = others.get(each.placement.schedule)
+        if other is not None:
+            yield swapped(plan, each, replace(each, placement=replace(each.placement, schedule=other)))
+
+
 BREAKS: dict[Rule, tuple[Break, ...]] = {
     Rule.VERSION: (stale,),
     Rule.ONCE_EACH: (said_twice, left_out, decides_promised),
@@ -206,6 +227,7 @@ BREAKS: dict[Rule, tuple[Break, ...]] = {
     Rule.PREDICTION: (predicts_no_time,),
     Rule.CHAIN: (nearer_than_it_is,),
     Rule.GANG: (lets_a_stage_hold_nothing, gives_stages_other_gpus),
+    Rule.ORDER: (leaves_something_out, runs_another_schedule),
 }
 
 
