@@ -251,7 +251,7 @@ class Treasurer:
             await asyncio.sleep(self.dice.expovariate(1.0 / self.every_s))
             project, dice = self.dice.choice(self.projects), self.dice
             gpus = dice.choice((None, dice.randint(0, self.gpus // 2)))
-            usd = dice.choice((None, 10.0 ** dice.uniform(-5.0, -1.5)))
+            usd = None if dice.random() < 0.25 else 10.0 ** dice.uniform(-5.0, -1.5)
             await self.caller.insist("PUT", f"/v1/projects/{project}/quota", quota(gpus, usd))
 
     async def lift(self) -> None:
