@@ -64,7 +64,7 @@ class Prices:
             if seen is not None:
                 sums[number] = seen.integrals(now_s, KNOTS_S)
         means = np.column_stack((np.diff(sums) / np.diff(KNOTS_S), sums[:, -1] / KNOTS_S[-1]))
-        steps = means * np.array([[cluster.regions[region].pue] for region in index])
+        steps = means * np.array([cluster.regions[region].pue for region in index])[:, None]
         unknown = np.isnan(steps[:, 0])
         dearest = steps[~unknown].max(axis=0, initial=_DEAR)
         steps[unknown] = UNKNOWN_PRICE * dearest
