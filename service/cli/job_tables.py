@@ -237,8 +237,16 @@ def chain_page(placement: Document | None, why: str | None) -> Iterator[Renderab
         rows.append([segment["region"], stages, f"{gpus} × {segment['gpu_type']}", crossing])
         first = last + 1
     yield table(["REGION", "STAGES", "GPUS", "CUT"], rows)
+    yield Text.assemble(("Schedule: ", "bold"), schedule_text(placement))
     if why:
         yield Text.assemble(("Why: ", "bold"), printable(why))
+
+
+def schedule_text(placement: Document) -> str:
+    """What the stages run, and that more than one part of the model stands on each."""
+    parts = len(placement["window"]) // sum(segment["stages"] for segment in placement["segments"])
+    more = f", {parts} parts of the model on every stage" if parts > 1 else ""
+    return f"{printable(placement['schedule'])}{more}"
 
 
 def chain_text(chain: list[Document]) -> Text:

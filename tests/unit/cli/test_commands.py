@@ -164,6 +164,7 @@ def test_submit_sends_the_file_once_under_a_key(bace: Bace, server: FakeServer, 
     assert server.asked[0]["body"] == yaml.safe_load(JOB_FILE)
     assert f"bace logs {JOB_ID} --follow" in result.output
     assert "Why: eu-west is cheapest now" in result.output
+    assert "Schedule: 1f1b" in result.output
 
 
 def test_refused_fields_are_named_with_their_lines(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
