@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -157,13 +158,14 @@ def test_where_going_back_does_not_help_all_end_with_the_cause(gangs: Any) -> No
 
 def test_steps_are_told_one_by_one_with_the_time_that_each_took(gangs: Any) -> None:
     plan = gangs.plan(2, steps=12, checkpoint_every=12, **RULES["paci"])
+    begin_s = time.monotonic()
 
     workers = gangs.start(plan, 2)
 
     ended(workers)
+    took_s = time.monotonic() - begin_s
     steps = workers[-1].reports("step")
     assert [step["step"] for step in steps] == list(range(1, 13))
-    told_s = sum(step["step_time_s"] for step in steps[1:])
-    assert told_s == pytest.approx(steps[-1]["at_s"] - steps[0]["at_s"], abs=0.05)
+    assert sum(step["step_time_s"] for step in steps) < took_s, "no time is told of two steps"
     assert all(0 < step["compute_s"] <= step["step_time_s"] for step in steps)
     assert [step["step"] for step in steps if "send_s" in step] == [12], "the pipeline is emptied once"
