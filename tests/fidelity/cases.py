@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 HIDDEN = 256
 ELEMENT_BYTES = 4
+TWO_A_RANK = ("zb-v", "v-half", "dualpipev", "interleaved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class Case:
 
     cut: tuple[int, ...]
     schedule: str
-    """A window (`1f1b`, `slack-1f1b`, `gpipe`, or the caps of any other: `4,3,3,1`), or an order with split backwards
-    (`zb-h1`, `zb-v`, or `generated` for the links of the case)."""
+    """A window (`1f1b`, `slack-1f1b`, `gpipe`, or the caps of any other: `4,3,3,1`), or an order (`zb-h1`, one of
+    `TWO_A_RANK`, or `generated` for the links of the case)."""
     latency_ms: float
     """One way, of every link."""
     mbps: float
@@ -35,8 +36,8 @@ class Case:
 
     @property
     def stages(self) -> int:
-        """Of `zb-v` every rank has two."""
-        return self.ranks * (2 if self.schedule == "zb-v" else 1)
+        """Of `TWO_A_RANK` every rank has two."""
+        return self.ranks * (2 if self.schedule in TWO_A_RANK else 1)
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -97,7 +98,11 @@ CASES = (
     Case((2, 2), "zb-h1", 10, 100),
     Case((2, 2), "generated", 40, 50),
     Case((2, 2, 2), "generated", 20, 50),
+    # Two stages a rank.
     Case((2, 2), "zb-v", 5, 100),
+    Case((2, 2), "v-half", 5, 100),
+    Case((2, 2), "dualpipev", 5, 100),
+    Case((2, 2), "interleaved", 5, 100),
     # PACI, whose pipeline stays full from step to step.
     Case((1, 1, 1, 1), "1f1b", 20, 200, every=4),
     Case((1, 1, 1, 1), "1f1b", 60, 200, every=4),

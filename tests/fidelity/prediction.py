@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from scheduler.job import Schedule
 from scheduler.pipeline.iteration import long_run_s
 from scheduler.pipeline.plan.generate import generate
 from scheduler.pipeline.plan.ir import Link, Order, Pipeline, StageCost, Worker
-from scheduler.pipeline.plan.layouts import line, vee
+from scheduler.pipeline.plan.laid_out import laid_out, layout_of
 from scheduler.pipeline.plan.passes import place, plan_of
-from scheduler.pipeline.plan.split_orders import zb_h1, zb_v
+from scheduler.pipeline.plan.split_orders import zb_h1
 from scheduler.pipeline.plan.timing import timeline
 from scheduler.pipeline.schedules import Window, gpipe_window, slack_window, strict_window
 from scheduler.pipeline.timeline import Chain, simulate
-from tests.fidelity.cases import ELEMENT_BYTES, HIDDEN, Case
+from tests.fidelity.cases import ELEMENT_BYTES, HIDDEN, TWO_A_RANK, Case
 
-SPLIT = ("zb-h1", "zb-v", "generated")
+ORDERED = ("zb-h1", *TWO_A_RANK, "generated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def predict(case: Case, measured: Measured) -> Prediction:
 
     Where steps run one into the other, by what one adds in the long run.
     """
-    if case.schedule in SPLIT:
+    if case.schedule in ORDERED:
         return _of_order(case, measured)
     chain = _chain(case, measured)
     window = _window(case, chain)
@@ -94,13 +95,13 @@ def _of_order(case: Case, measured: Measured) -> Prediction:
 def _order(case: Case, pipeline: Pipeline) -> Order:
     if case.schedule == "zb-h1":
         return zb_h1(case.ranks, case.micro_batches)
-    if case.schedule == "zb-v":
-        return zb_v(case.ranks, case.micro_batches)
+    if case.schedule in TWO_A_RANK:
+        return laid_out(Schedule(case.schedule), case.ranks, case.micro_batches).order
     return generate(pipeline, case.micro_batches).order
 
 
 def _pipeline(case: Case, measured: Measured) -> Pipeline:
-    layout = vee(case.ranks) if case.schedule == "zb-v" else line(case.ranks)
+    layout = layout_of(Schedule(case.schedule), case.ranks)
     ranks = [rank for chain in layout.chains for rank in chain]
     regions = case.regions
     bandwidth_bps = case.message_bytes * 8 / measured.transfer_s
