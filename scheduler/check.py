@@ -249,7 +249,7 @@ def _told(text: str) -> defaultdict[str, list[int]]:
     told: defaultdict[str, list[int]] = defaultdict(list)
     following: Counter[str] = Counter()
     pending: defaultdict[str, list[int]] = defaultdict(list)
-    for letter, number in re.findall(r"(\D)(\d*)", text):
+    for letter, number in _computations(text):
         waiting = pending["w" if letter.islower() else "W"]
         if letter in "Ww":
             micro_batch = int(number) if number else next(iter(waiting), -1)
@@ -262,6 +262,12 @@ def _told(text: str) -> defaultdict[str, list[int]]:
                 waiting.append(micro_batch)
         told[letter].append(micro_batch)
     return told
+
+
+def _computations(text: str) -> list[tuple[str, str]]:
+    """The letters of an order, repeated as often as it says, each with the micro-batch that is named, if one is."""
+    whole = re.sub(r"\[([A-Za-z]+)\](\d+)", lambda found: found[1] * int(found[2]), text)
+    return re.findall(r"(\D)(\d*)", whole)
 
 
 def _regions(start: _Begun) -> Iterator[Violation]:
@@ -349,7 +355,7 @@ def _held(placement: Placement, stage: int) -> int:
     if not placement.order:
         return placement.window[stage] + (placement.lag[stage] if placement.lag else 0)
     most = held = 0
-    for letter in placement.order[stage].upper():
+    for letter, _ in _computations(placement.order[stage].upper()):
         held += (letter == "F") - (letter in "BW")
         most = max(most, held)
     return most

@@ -17,7 +17,7 @@ from scheduler.pipeline.plan.generate import hanayo
 from scheduler.pipeline.plan.ir import Order
 from scheduler.pipeline.plan.layouts import Layout
 from scheduler.pipeline.plan.order_run import Computations
-from scheduler.pipeline.plan.order_text import OrderText, written
+from scheduler.pipeline.plan.order_text import OrderText, read, written
 
 PARTS = 2
 """Stages a rank."""
@@ -42,11 +42,15 @@ class LaidOut:
     that its two stages have in flight together."""
 
     layout: Layout
-    order: Order
     text: OrderText
     computations: Computations
     caps: tuple[int, ...]
     held: tuple[int, ...]
+
+    @property
+    def order(self) -> Order:
+        """What every rank does."""
+        return read(self.text, self.layout)
 
 
 def layout_of(schedule: Schedule, ranks: int) -> Layout:
@@ -92,13 +96,12 @@ def messages_a_cut(schedule: Schedule) -> int:
     return schedule.parts
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def laid_out(schedule: Schedule, ranks: int, micro_batches: int) -> LaidOut:
     """Raises InvalidValueError as `require_possible` does, layers aside."""
     require_possible(schedule, PARTS * ranks, ranks, micro_batches)
     layout = layout_of(schedule, ranks)
     order = _ORDERS[schedule](ranks, micro_batches)
     arrays = Computations.of(order)
-    return LaidOut(
-        layout, order, written(order, layout), arrays, arrays.caps(layout.stages), arrays.most_held(ranks)
-    )
+    held = arrays.most_held(ranks)
+    return LaidOut(layout, written(order, layout), arrays, arrays.caps(layout.stages), held)

@@ -2,7 +2,7 @@
 
 F, B, I and W are those of the rank's first stage, f, b, i and w of its second. Forwards take the micro-batches as they
 are numbered, so do backwards, whole or not, and a W is that of the oldest I that has none yet; where it is another one,
-its number follows the letter. `FFFBFB…` is a rank of 1F1B.
+its number follows the letter. What repeats stands once, with how often: `FF[FB]62BB` is a rank of 1F1B.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ OrderText = tuple[str, ...]
 
 _OPS = {str(op): op for op in (Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADIENT)}
 _COMPUTATION = re.compile(r"([FBIWfbiw])([0-9]{0,5})")
+_REPEATED = re.compile(r"([FBIWfbiw]{1,24}?)\1{2,}(?![0-9])")
+_REPEATS = re.compile(r"\[([FBIWfbiw]+)\]([0-9]{1,5})")
 _MOST_STAGES = 2
 
 
@@ -54,10 +56,17 @@ def _written(actions: Actions, mine: Sequence[int]) -> str:
         letter = str(op) if stage == mine[0] else str(op).lower()
         told.append(letter if micro_batch == turns[stage].next(op) else f"{letter}{micro_batch}")
         turns[stage].take(op, micro_batch)
-    return "".join(told)
+    return _REPEATED.sub(_once, "".join(told))
+
+
+def _once(found: re.Match[str]) -> str:
+    """What repeats, with how often, where that is shorter."""
+    once = f"[{found[1]}]{len(found[0]) // len(found[1])}"
+    return min(found[0], once, key=len)
 
 
 def _read(text: str, mine: Sequence[int]) -> Actions:
+    text = _REPEATS.sub(lambda found: found[1] * int(found[2]), text)
     turns = {stage: _Turns() for stage in mine}
     actions, at = [], 0
     while at < len(text):

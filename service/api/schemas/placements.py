@@ -91,7 +91,8 @@ class Placement(Answer):
     """Where backwards are split: for each stage how many micro-batches the gradients of its weights run behind."""
     order: list[str] = Field(default_factory=list)
     """What each stage does in an iteration where neither `window` nor `lag` says it, a letter a computation: F forward,
-    B backward, I and W its two parts, the gradient of the input and of the weights; f, b, i, w of its second part."""
+    B backward, I and W its two parts, the gradient of the input and of the weights; f, b, i, w of its second part. What
+    repeats stands once: `F[FB]63B`."""
 
 
 class ChainPart(Answer):

@@ -56,12 +56,26 @@ def test_any_order_of_any_micro_batches_comes_back(seed: int) -> None:
     assert read(written(order, layout), layout) == order
 
 
-def test_a_letter_is_a_computation_and_a_number_only_where_it_is_not_the_next() -> None:
+def test_a_letter_is_a_computation_and_what_repeats_stands_once() -> None:
     line, vee = layouts.line(2), layouts.vee(2)
-    assert written(orders.one_f_one_b(2, 3), line) == ("FFBFBB", "FBFBFB")
+    assert written(orders.one_f_one_b(2, 3), line) == ("FFBFBB", "[FB]3")
+    assert written(orders.one_f_one_b(2, 64), line) == ("F[FB]63B", "[FB]64")
     assert written(split_orders.zb_h1(2, 3), line) == ("FFIWFIWIW", "FIFIWFIWW")
     backwards = tuple(StageAction(3, B, each) for each in (1, 0))
     assert written((backwards, ()), vee) == ("b1b0", "")
+
+
+def test_what_is_no_repetition_is_left_as_it_is() -> None:
+    """A number that names a micro-batch is none that says how often."""
+    named = tuple(StageAction(0, F, each) for each in (0, 1, 2, 7, 8, 9, 10, 3))
+    assert written((named,), layouts.line(1)) == ("FFFF7FFFF3",)
+    assert read(("[F]3F7[F]3F3",), layouts.line(1)) == (named,)
+
+
+def test_the_text_of_a_large_order_is_short() -> None:
+    for schedule in (Schedule.ZB_V, Schedule.V_HALF, Schedule.DUALPIPEV):
+        assert sum(map(len, laid_out(schedule, 8, 1024).text)) < 400
+    assert max(sum(map(len, laid_out(each, 8, 1024).text)) for each in TWO_A_RANK) < 2**16
 
 
 @pytest.mark.parametrize(
@@ -71,6 +85,8 @@ def test_a_letter_is_a_computation_and_a_number_only_where_it_is_not_the_next() 
         (("FB", "FX"), "F, B, I and W of 1 stages"),
         (("FB", "fb"), "F, B, I and W of 1 stages"),
         (("FB", "3"), "F, B, I and W of 1 stages"),
+        (("FB", "[FB]"), "F, B, I and W of 1 stages"),
+        (("FB", "[]3"), "F, B, I and W of 1 stages"),
     ],
 )
 def test_a_text_of_something_else_is_refused(text: tuple[str, ...], why: str) -> None:
