@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 NEW_MONTH_S = 1_801_440_000.0
 """The first of February 2027, UTC."""
-START_S = NEW_MONTH_S - 150.0
+START_S = NEW_MONTH_S - 75.0
 """Epoch seconds at which every world begins: what is counted by the month begins anew while it lives."""
 
 

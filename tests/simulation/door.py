@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from typing import Any
 
 import httpx
+from pydantic_core import from_json
 
 from agents.protocol import NodeIdentity
 from tests.simulation.clocks import START_S
@@ -47,7 +47,7 @@ class Doorkeeper:
             return None if was_good else "unknown"
         revoked_s, expires_s, agent_id, single_use, region, previous_until_s, current = row
         ends_s = expires_s if current == sha256 else previous_until_s
-        body = json.loads(request.content)
+        body = from_json(request.content)
         if revoked_s is not None:
             return "revoked"
         if ends_s is not None and ends_s < START_S + now_s - CLOCKS_S:
