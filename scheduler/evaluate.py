@@ -14,8 +14,7 @@ from operator import add
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
 from scheduler.job import JobSpec, Schedule
-from scheduler.pipeline.choice import Choice, choose_window
-from scheduler.pipeline.iteration import long_run_s
+from scheduler.pipeline.choice import Choice, choose_full_window, choose_window, full_timeline
 from scheduler.pipeline.plan.auto import SplitChain, fastest, fastest_window, generated, lagged_timeline
 from scheduler.pipeline.plan.laid_out import MOST_ACTIONS, laid_out, layout_of, require_possible
 from scheduler.pipeline.plan.layouts import line
@@ -127,7 +126,8 @@ def _evaluate(
         return _of_window(work, gpus, Placement(segments, cuts, work.schedule, window, lag))
     profiles, limits = _stages(work, gpus, segments)
     chain = _chain(profiles, segments, cuts, message_bytes_of(work))
-    choice = choose_window(work.schedule, chain, work.micro_batches, limits)
+    choose = choose_full_window if work.keeps_full else choose_window
+    choice = choose(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
     return _outcome(work, placement, profiles, _held(placement), limits, choice.timeline)
 
@@ -178,7 +178,8 @@ def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) 
         timeline = lagged_timeline(split, placement.window, placement.lag, work.micro_batches)
     else:
         chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
-        timeline = simulate(chain, placement.window, work.micro_batches)
+        in_time = full_timeline if work.keeps_full else simulate
+        timeline = in_time(chain, placement.window, work.micro_batches)
     return _outcome(work, placement, profiles, _held(placement), limits, timeline)
 
 
@@ -234,15 +235,11 @@ def _outcome(
     timeline: Timeline,
 ) -> Evaluation:
     updates_s = work.updates * max(profile.sync_s for profile in profiles)
-    timeline_s = timeline.makespan_s
-    if work.keeps_full:
-        chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
-        timeline_s = work.micro_batches * long_run_s(chain, placement.window)
-    iteration_s = timeline_s + updates_s + _projector_s(work, placement.cuts)
+    iteration_s = timeline.makespan_s + updates_s + _projector_s(work, placement.cuts)
     return Evaluation(
         placement=placement,
         iteration_s=iteration_s,
-        timeline_s=timeline_s,
+        timeline_s=timeline.makespan_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
         busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
         fits=fits(held, limits),

@@ -138,8 +138,12 @@ class Workload:
 
     @property
     def keeps_full(self) -> bool:
-        """Whether iterations run one into the other: weights change within them, and nothing else between them."""
-        return self.update_every is not None and self.codec is None
+        """Whether iterations run one into the other: weights change within them, and nothing else between them.
+
+        GPipe ends one before the next begins, whatever its updates: it would have every micro-batch wait for those
+        before it.
+        """
+        return self.update_every is not None and self.codec is None and self.schedule is not Schedule.GPIPE
 
     @property
     def updates(self) -> int:

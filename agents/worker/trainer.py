@@ -41,9 +41,13 @@ class Trainer:
 
     @property
     def keeps_full(self) -> bool:
-        """Whether steps run one into the other: where weights change within a step, and nothing else between steps."""
+        """Whether steps run one into the other: where weights change within a step, and nothing else between steps.
+
+        A pipeline whose stages all run the forwards of a step first has nothing to gain by that.
+        """
         plan = self.settings.plan
-        return plan.weight_rule != "flush" and plan.codec is None
+        forwards_first = min(plan.window) >= max(2, plan.micro_batches)
+        return plan.weight_rule != "flush" and plan.codec is None and not forwards_first
 
     def batch(self, step: int) -> Batch:
         """What a step learns from."""

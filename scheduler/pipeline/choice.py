@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.job import Schedule
-from scheduler.pipeline.iteration import bottleneck_bound_s, forms
+from scheduler.pipeline.iteration import bottleneck_bound_s, forms, long_run_s
 from scheduler.pipeline.kernel import Counts, Floats, compiled
 from scheduler.pipeline.schedules import Window, fits, gpipe_window, slack_window, strict_window
 from scheduler.pipeline.timeline import Chain, Timeline, simulate
@@ -26,6 +26,8 @@ from scheduler.pipeline.timeline import Chain, Timeline, simulate
 WORTH_A_SEARCH = 0.002
 """Other windows than slack are tried where it is further than this above what no order beats."""
 ROUNDING = 1e-9
+RUN_ON = 16
+"""Iterations for which a window is chosen where they run one into the other: filling and draining hardly count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,23 @@ def choose_window(schedule: Schedule, chain: Chain, micro_batches: int, limits: 
     make = gpipe_window if schedule is Schedule.GPIPE else strict_window
     window = make(chain.stages, micro_batches)
     return Choice(schedule, window, simulate(chain, window, micro_batches))
+
+
+def choose_full_window(schedule: Schedule, chain: Chain, micro_batches: int, limits: Sequence[int]) -> Choice:
+    """`choose_window` for a pipeline that stays full from one iteration to the next: the window that would be chosen
+    for an iteration of many times the micro-batches, and what one iteration adds in it.
+
+    What is fastest for a single iteration may hold that back for ever: loops that do not close within it close then.
+    """
+    many = RUN_ON * max(micro_batches, chain.stages)
+    choice = choose_window(schedule, chain, many, limits)
+    return replace(choice, timeline=full_timeline(chain, choice.window, micro_batches))
+
+
+def full_timeline(chain: Chain, window: Window, micro_batches: int) -> Timeline:
+    """What one iteration of a pipeline that stays full adds to the others, in the long run."""
+    alone = simulate(chain, window, micro_batches)
+    return replace(alone, makespan_s=micro_batches * long_run_s(chain, window))
 
 
 def _slack_or_better(chain: Chain, micro_batches: int, limits: Sequence[int]) -> Choice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
@@ -16,8 +16,7 @@ from scheduler import cost
 from scheduler.cluster import Ownership
 from scheduler.errors import InvalidValueError
 from scheduler.job import Schedule
-from scheduler.pipeline.choice import ROUNDING, choose_window
-from scheduler.pipeline.iteration import long_run_s
+from scheduler.pipeline.choice import ROUNDING, choose_full_window, choose_window
 from scheduler.pipeline.plan.auto import Fastest, Lag, lagged_makespan_s
 from scheduler.pipeline.plan.catalogue import (
     CHIMERA,
@@ -159,8 +158,10 @@ class _Table:
         split = setting.split
         if setting.spec.training.update_every is not None:
             self._require_window(schedule)
-        if schedule in WINDOWS:
-            choice = choose_window(Schedule(schedule), split.chain, m, split.limits)
+        full = self._keeps_full(schedule)
+        if full or schedule in WINDOWS:
+            choose = choose_full_window if full else choose_window
+            choice = choose(Schedule(schedule), split.chain, m, split.limits)
             return self._of_window(choice.schedule, choice.window, (), choice.timeline.makespan_s)
         if schedule == Schedule.ZB_H1:
             require_split(setting)
@@ -171,6 +172,11 @@ class _Table:
             updates = setting.spec.training.update_every is not None
             return self._of_fastest(fastest_given(setting) if updates else fastest_of(setting))
         return self._of_order(schedule, *order_of(setting, schedule))
+
+    def _keeps_full(self, schedule: str) -> bool:
+        """Whether iterations run one into the other under it."""
+        work = Workload.of(self._setting.spec)
+        return schedule != CHIMERA and replace(work, schedule=Schedule(schedule)).keeps_full
 
     def _require_window(self, schedule: str) -> None:
         """Of a job whose updates come within an iteration: whole backwards, one part a stage."""
@@ -186,10 +192,8 @@ class _Table:
         return self._of_order(found.schedule, *on_a_line(self._setting, order))
 
     def _of_window(self, comes_to: str, window: Window, lag: Lag, makespan_s: float) -> Figures:
-        """By the formulas of windows: of any size. Where iterations run one into the other, by its pace."""
+        """By the formulas of windows: of any size."""
         setting, m = self._setting, self._setting.micro_batches
-        if Workload.of(setting.spec).keeps_full:
-            makespan_s = m * long_run_s(setting.split.chain, window)
         profiles = setting.evaluation.stage_profiles
         peaks = tuple(
             profile.weight_bytes + (cap + behind) * profile.inflight_bytes

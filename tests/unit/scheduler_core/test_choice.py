@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import pytest
 
 from scheduler.job import Schedule
-from scheduler.pipeline.choice import budget_windows, choose_window
+from scheduler.pipeline.choice import budget_windows, choose_full_window, choose_window
 from scheduler.pipeline.iteration import bottleneck_bound_s, long_run_s
 from scheduler.pipeline.schedules import fits, slack_window, strict_window
 from scheduler.pipeline.timeline import Chain, simulate
@@ -135,6 +135,31 @@ def test_budget_windows_have_the_least_lambda_of_all_windows_that_fit():
         for window in budget_windows(chain, 10_000, limits)[:3]:
             assert fits(window, limits)
             assert long_run_s(chain, window) == pytest.approx(least, rel=2e-6)
+
+
+def test_a_pipeline_that_stays_full_has_nearly_the_least_lambda_of_all_windows_that_fit():
+    """The window that is fastest for one iteration is up to several times slower in the long run."""
+    rng = random.Random(10)
+    behind, alone_behind = [], []
+    for chain, many in pipelines(100, seed=25, most_stages=4):
+        limits = unlike_memory(chain.stages, rng)
+        least = min(long_run_s(chain, window) for window in windows_within(limits))
+        full = choose_full_window(SLACK, chain, many, limits)
+        assert fits(full.window, limits)
+        behind.append(full.timeline.makespan_s / (many * least) - 1)
+        alone_behind.append(long_run_s(chain, choose_window(SLACK, chain, many, limits).window) / least - 1)
+    assert min(behind) >= -1e-9
+    assert sum(behind) / len(behind) < 0.001
+    assert max(behind) < 0.02
+    assert max(alone_behind) > 1
+
+
+def test_the_time_of_a_full_pipeline_is_what_iterations_add():
+    rng = random.Random(11)
+    for chain, many in pipelines(50, seed=26, most_stages=8):
+        full = choose_full_window(SLACK, chain, many, unlike_memory(chain.stages, rng))
+        ends_s = [simulate(chain, full.window, many * rounds).makespan_s for rounds in (200, 400)]
+        assert full.timeline.makespan_s == pytest.approx((ends_s[1] - ends_s[0]) / 200, rel=1e-3)
 
 
 def test_the_choice_is_nearly_the_best_of_all_windows_that_fit():

@@ -12,7 +12,7 @@ import pytest
 from scheduler import presets
 from scheduler.cluster import Cluster, Region
 from scheduler.errors import InvalidValueError
-from scheduler.evaluate import evaluate
+from scheduler.evaluate import as_planned, evaluate
 from scheduler.job import MeasuredProfile, Schedule
 from scheduler.pipeline.plan.ir import LowRank
 from scheduler.pipeline.schedules import slack_window, strict_window
@@ -78,21 +78,33 @@ def test_a_pipeline_that_stays_full_takes_for_an_iteration_what_its_micro_batche
     )
     makespans_s = [simulate(chain, full.placement.window, 32 * more).makespan_s for more in (20, 40)]
 
-    assert full.placement.window == emptied.placement.window
     assert full.timeline_s == pytest.approx((makespans_s[1] - makespans_s[0]) / 20)
     assert full.timeline_s < emptied.timeline_s
     longest_s = max(profile.sync_s for profile in full.stage_profiles)
     assert full.iteration_s == pytest.approx(full.timeline_s + 32 / every * longest_s)
 
 
-def test_a_codec_has_the_pipeline_emptied_whatever_the_updates(make_spec):
+@pytest.mark.parametrize(
+    "changes", [{"codec": LowRank(64)}, {"schedule": Schedule.GPIPE}], ids=["codec", "gpipe"]
+)
+def test_a_codec_and_gpipe_have_the_pipeline_emptied_whatever_the_updates(make_spec, changes):
     where = segments(("a", 4), ("b", 4)), (Cut("a", "b", 1e9, 0.3),)
-    spec = make_spec("llama-2-13b", micro_batches=32)
-    coded = replace(spec, parallelism=replace(spec.parallelism, codec=LowRank(64)))
+    spec = make_spec("llama-2-13b", micro_batches=32, schedule=changes.get("schedule", Schedule.ONE_F_ONE_B))
+    spec = replace(spec, parallelism=replace(spec.parallelism, codec=changes.get("codec")))
 
-    found = evaluate(updating(coded, 8), CLUSTER, *where)
+    found = evaluate(updating(spec, 8), CLUSTER, *where)
 
-    assert found.timeline_s == evaluate(coded, CLUSTER, *where).timeline_s
+    emptied = evaluate(spec, CLUSTER, *where)
+    assert (found.timeline_s, found.placement) == (emptied.timeline_s, emptied.placement)
+
+
+def test_a_full_pipeline_is_evaluated_alike_by_its_job_and_by_its_placement(make_spec):
+    where = segments(("a", 4), ("b", 4)), (Cut("a", "b", 1e9, 0.3),)
+    spec = updating(make_spec("llama-2-13b", micro_batches=8, schedule=Schedule.SLACK_1F1B), 4)
+
+    found = evaluate(spec, CLUSTER, *where)
+
+    assert as_planned(spec, CLUSTER, found.placement) == found
 
 
 def updating(spec, every):

@@ -62,6 +62,16 @@ def test_they_come_to_the_weights_of_one_process_to_the_last_bit(gangs: Any, rul
     assert_equal(gangs, plan, 7, right)
 
 
+def test_gpipe_is_emptied_after_every_step(gangs: Any) -> None:
+    """All forwards first, and then every micro-batch would wait for those before it."""
+    plan = gangs.plan(3, steps=3, checkpoint_every=3, **{**RULES["paci"], "window": [4, 4, 4]})
+
+    workers = gangs.start(plan, 3)
+
+    ended(workers)
+    assert_equal(gangs, plan, 3, serial(plan, [1, 1, 1])[1])
+
+
 def test_emptied_after_every_step_they_would_come_to_others(gangs: Any) -> None:
     """So the test above tells whether the pipeline was emptied."""
     plan = gangs.plan(3, steps=7, checkpoint_every=3, rate_schedule=RATES, **RULES["paci"])
