@@ -7,8 +7,8 @@ The formulas, with h hidden, s sequence length, b micro-batch, L layers, a heads
   active for a token (PaLM, arXiv 2204.02311, appendix B; non-causal, as MFU is published). Forward : backward is
   1 : 2; full recompute repeats the forward, hence 1 : 3 and 4/3 of the time;
 - memory of a GPU: 18 bytes a parameter (bf16 weight 2, fp32 gradient 4, Adam's fp32 weight and two moments 12:
-  Megatron-LM's figure without a sharded optimizer), and the activations of Korthikanti et al. (arXiv 2205.05198)
-  for each micro-batch in flight; 5 % of the memory stays free.
+  Megatron-LM's figure without a sharded optimizer), and the activations of Korthikanti et al. (arXiv 2205.05198), or
+  of the built-in worker's layers, for each micro-batch in flight; 5 % of the memory stays free.
 
 Every function depends on its arguments alone; results are memoised in bounded caches.
 """
@@ -47,6 +47,7 @@ __all__ = [
     "activation_bytes",
     "active_parameter_count",
     "boundary_bytes",
+    "builtin_layer_bytes",
     "flops_per_token",
     "in_flight_limit",
     "k_min",
@@ -63,6 +64,7 @@ BYTES_PER_PARAMETER = 18
 GRADIENT_BYTES = 4
 TOKEN_ID_BYTES = 4
 PROJECTOR_ELEMENT_BYTES = 4
+FP32_BYTES = 4
 OPTIMIZER_BYTES = 30
 """Of an Adam step on one parameter: reads gradient 4, weight and moments 12; writes those 12 and the bf16 weight 2,
 and the gradients are read once more for their norm."""
@@ -135,6 +137,7 @@ class Workload:
     codec: LowRank | None = None
     versions: WeightVersions = WEIGHTS_ALONE
     update_every: int | None = None
+    builtin_layers: bool = False
 
     @property
     def keeps_full(self) -> bool:
@@ -168,6 +171,7 @@ class Workload:
             parallelism.codec,
             training.versions,
             training.update_every,
+            training.builtin_layers,
         )
 
 
@@ -259,6 +263,33 @@ def layer_activation_bytes(
     if recompute is Recompute.NONE:
         return sbh * (10 + 24 / t + 5 * a * s / (h * t))
     return sbh * 34 / t if recompute is Recompute.SELECTIVE else 2 * sbh
+
+
+def builtin_layer_bytes(
+    model: ModelShape, micro_batch: int, recompute: Recompute, bytes_per_element: int = 2
+) -> float:
+    """Activations that one layer of the built-in worker keeps of one micro-batch, bytes (agents/worker/model.py).
+
+    Of a token, with h hidden, q = heads × head_dim, k = key-value heads × head_dim, f the width of the MLP and e bytes
+    an element:
+
+    - each of the two norms computes in fp32: its input 4h, that over its root mean square 4h, and 1 / the latter 4;
+    - inputs of matrices: of query, key and value e·h, of gate and up e·h, of the output e·q, of down e·f;
+    - what attention itself reads: rotated query and key, and value, e·(q + 2k);
+    - what SwiGLU multiplies: gate, silu(gate) and up, 3·e·f;
+    - none: of attention the log-sum-exp of each head too, 4 × heads. Selective computes that again.
+
+    full: the input of the layer alone, e·h.
+    """
+    tokens, hidden, element = micro_batch * model.seq_len, model.hidden, bytes_per_element
+    if recompute is Recompute.FULL:
+        return float(tokens * element * hidden)
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    norms = 2 * FP32_BYTES * (2 * hidden + 1)
+    attention = element * (hidden + queries + 2 * keys + queries)
+    mlp = element * (hidden + 4 * model.ffn)
+    log_sum_exp = FP32_BYTES * model.heads if recompute is Recompute.NONE else 0
+    return float(tokens * (norms + attention + mlp + log_sum_exp))
 
 
 def activation_bytes(
@@ -480,17 +511,22 @@ def _layer_bytes(work: Workload) -> float:
     """Bytes that a layer keeps on one GPU for each micro-batch in flight."""
     if work.measured is not None:
         return work.measured.inflight_bytes / (work.model.layers * work.tensor)
-    return layer_activation_bytes(
-        work.model, work.micro_batch, work.tensor, work.recompute, work.bytes_per_element
-    )
+    return _kept_bytes(work, work.recompute)
 
 
 def _recomputed_bytes(work: Workload) -> float:
     """Full recompute rebuilds one layer at a time, whole; a stage holds it once, however many are in flight."""
     if work.measured is not None or work.recompute is not Recompute.FULL:
         return 0.0
+    return _kept_bytes(work, Recompute.NONE)
+
+
+def _kept_bytes(work: Workload, recompute: Recompute) -> float:
+    """Activations that a layer keeps of one micro-batch on one GPU, by the formula of the job's layers."""
+    if work.builtin_layers:
+        return builtin_layer_bytes(work.model, work.micro_batch, recompute, work.bytes_per_element)
     return layer_activation_bytes(
-        work.model, work.micro_batch, work.tensor, Recompute.NONE, work.bytes_per_element
+        work.model, work.micro_batch, work.tensor, recompute, work.bytes_per_element
     )
 
 

@@ -1,7 +1,10 @@
-"""The jobs of a scenario, whatever they come from."""
+"""The jobs of a scenario, whatever they come from: all have the published layers, whatever would run them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from scheduler.job import JobSpec
 from scheduler.replay.generator import generated_jobs
 from scheduler.replay.jobs import ReplayJob, with_estimate
 from scheduler.replay.trace_rule import traced_job
@@ -24,7 +27,7 @@ def jobs_of(scenario: Scenario) -> tuple[ReplayJob, ...]:
             submit_s = listed.submit_s / arrivals
             name, project = listed.document.name, listed.document.project
             spec = listed.document.to_spec(name, project, scenario.start_s + submit_s)
-            jobs.append(ReplayJob(spec, submit_s, listed.actual_steps))
+            jobs.append(ReplayJob(_with_published_layers(spec), submit_s, listed.actual_steps))
         return _in_order(jobs)
     section = source if isinstance(source, GeneratedJobsSection) else source.section
     if isinstance(source, TraceFile):
@@ -46,6 +49,10 @@ def jobs_of(scenario: Scenario) -> tuple[ReplayJob, ...]:
         )
     estimate = section.estimate
     return _in_order([with_estimate(job, estimate.sigma, estimate.seed, estimate.bias) for job in jobs])
+
+
+def _with_published_layers(spec: JobSpec) -> JobSpec:
+    return replace(spec, training=replace(spec.training, builtin_layers=False))
 
 
 def _in_order(jobs: list[ReplayJob]) -> tuple[ReplayJob, ...]:

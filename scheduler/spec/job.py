@@ -137,6 +137,7 @@ class JobDocument(Section):
                 and self.run.updates is None,  # no update may come between the two parts of a backward
                 versions=self._versions(),
                 update_every=None if self.run.updates is None else self.run.updates.every,
+                builtin_layers=self._has_builtin_layers(),
             ),
             parallelism=Parallelism(
                 stages_min=low,
@@ -160,6 +161,12 @@ class JobDocument(Section):
             data=tuple(DataSet(each.size, tuple(sorted(set(each.regions)))) for each in self.data),
             profile=None if self.profile is None else self.profile.measured(),
         )
+
+    def _has_builtin_layers(self) -> bool:
+        """Not where the built-in worker cannot train the model: such a job can be compared, but not run."""
+        model = self.model.shape()
+        trainable = self.parallelism.tensor == 1 and model.gated_mlp and model.experts == 1
+        return self.is_builtin and trainable
 
     def _max_regions(self) -> int | None:
         most = self.placement.max_regions

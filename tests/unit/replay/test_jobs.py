@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from scheduler.spec.scenario_document import GeneratedJobsSection, TrainingDefau
 
 EXAMPLE = Path(__file__).parents[3] / "deploy/examples/scenarios/three-regions.yaml"
 TRAINING = TrainingDefaultsSection()
+MakeScenario = Callable[..., Scenario]
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +186,12 @@ def test_the_jobs_of_a_real_trace_hold_the_gpus_and_the_time_that_were_traced(da
         assert 0 <= named * job.spec.parallelism.gpus_per_stage - row.gpus < named
         alone_s = solo_iteration_s(replace(job.spec), scenario.cluster, named)
         assert abs(job.actual_steps * alone_s - row.duration_s) <= alone_s
+
+
+def test_a_job_that_is_listed_keeps_what_the_published_layers_do(make_scenario: MakeScenario) -> None:
+    """Whatever would run it, as all other jobs of replays."""
+    jobs = (
+        "  - {name: a, submit: 0s, model: {preset: llama-2-7b}, training: {steps: 1}, run: {builtin: gpt}}\n"
+    )
+    (job,) = jobs_of(make_scenario(jobs))
+    assert not job.spec.training.builtin_layers

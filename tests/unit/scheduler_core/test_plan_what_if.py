@@ -277,7 +277,7 @@ def test_one_rank_that_is_too_full_is_enough_not_to_fit(snapshot):
             pools={**cluster.pools, pool.key: pool},
         ),
     )
-    spec = job(micro_batches=14)
+    spec = job(micro_batches=9)
     made = asked(spec, world, "eu-west-2:1,eu-west-3/SMALL:1,eu-central-1:2")
     figures = rows(made)["gpipe"].figures
     too_full = [peak > most for peak, most in zip(figures.peak_bytes, made.setting.memory_bytes, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 import pytest
@@ -13,8 +14,11 @@ from scheduler import presets
 from scheduler.errors import InvalidValueError
 from scheduler.job import MeasuredProfile, ModelShape, Recompute, Schedule
 from scheduler.parameters import active_parameter_count, layer_parameters, parameter_count
+from scheduler.pipeline.plan.stage_costs import stage_costs
 from scheduler.profile import (
+    Workload,
     boundary_bytes,
+    builtin_layer_bytes,
     flops_per_token,
     in_flight_limit,
     k_min,
@@ -130,6 +134,45 @@ def test_full_recompute_holds_one_whole_layer_once_however_many_are_in_flight(ma
     whole = layer_activation_bytes(spec.model, 1, 1, Recompute.NONE)
     assert stage.inflight_bytes == pytest.approx(8 * 2 * 4096 * 4096)
     assert stage.weight_bytes == pytest.approx(18 * 8 * layer_parameters(spec.model, 0) + whole)
+
+
+def test_a_layer_of_the_built_in_worker_keeps_the_tensors_of_its_table():
+    shape = ModelShape("x", 2, 768, 12, 4, 64, 2048, gated_mlp=True, vocab=256, seq_len=512)
+    in_fp32 = 2 * (2 * 4 * 768 + 4)
+    of_width = {"hidden": 2 * 768, "queries": 2 * 768, "keys and values": 2 * 4 * 64, "mlp": 4 * 2048}
+    for element_bytes in (2, 4):
+        selective = 3 * 512 * (in_fp32 + element_bytes * sum(of_width.values()))
+        assert builtin_layer_bytes(shape, 3, Recompute.SELECTIVE, element_bytes) == selective
+        assert builtin_layer_bytes(shape, 3, Recompute.NONE, element_bytes) == selective + 3 * 512 * 4 * 12
+        full = builtin_layer_bytes(shape, 3, Recompute.FULL, element_bytes)
+        assert full == 3 * 512 * element_bytes * 768
+        assert full == layer_activation_bytes(shape, 3, 1, Recompute.FULL, element_bytes)
+
+
+@pytest.mark.parametrize("recompute", list(Recompute))
+def test_a_stage_of_the_built_in_worker_differs_in_its_activations_alone(make_spec, recompute):
+    published = make_spec("llama-2-7b", recompute=recompute, micro_batch=2)
+    builtin = replace(published, training=replace(published.training, builtin_layers=True))
+    kept = partial(builtin_layer_bytes, published.model, 2)
+    rebuilt = recompute is Recompute.FULL
+    for ours, theirs in zip(
+        stage_profiles(builtin, (A100,) * 4), stage_profiles(published, (A100,) * 4), strict=True
+    ):
+        assert ours.inflight_bytes == 8 * kept(recompute)
+        taken = layer_activation_bytes(published.model, 2, 1, Recompute.NONE) if rebuilt else 0.0
+        assert ours.weight_bytes == pytest.approx(
+            theirs.weight_bytes - taken + (kept(Recompute.NONE) if rebuilt else 0.0), rel=1e-12
+        )
+        same = replace(ours, inflight_bytes=theirs.inflight_bytes, weight_bytes=theirs.weight_bytes)
+        assert same == theirs
+
+
+def test_both_parts_of_a_split_backward_count_the_layers_of_the_built_in_worker(make_spec):
+    spec = make_spec("llama-2-7b")
+    spec = replace(spec, training=replace(spec.training, builtin_layers=True))
+    for cost in stage_costs(Workload.of(spec), (A100,) * 4, split=True):
+        assert cost.pending_bytes == cost.inflight_bytes
+        assert cost.inflight_bytes == 8 * builtin_layer_bytes(spec.model, 1, Recompute.SELECTIVE)
 
 
 def test_five_per_cent_of_the_memory_stay_free(make_spec):

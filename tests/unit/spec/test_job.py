@@ -238,6 +238,24 @@ def test_a_codec_that_will_not_do_is_named(changes: dict[str, Any], pointer: str
 
 
 @pytest.mark.parametrize(
+    ("changes", "builtin"),
+    [
+        ({}, True),
+        ({"run": {"command": ["python", "train.py"]}}, False),
+        ({"parallelism": {"tensor": 2}}, False),
+        ({"model": {"preset": "gpt-3-1.3b"}}, False),
+        ({"model": {"preset": "mixtral-8x7b"}}, False),
+    ],
+)
+def test_only_what_the_built_in_worker_can_train_has_its_layers(
+    changes: dict[str, Any], builtin: bool
+) -> None:
+    document = {"name": "j", "model": {"preset": "llama-2-7b"}, "training": {"steps": 1}}
+    spec = parse_job({**document, **changes}).to_spec("job-1", "default", 0.0)
+    assert spec.training.builtin_layers is builtin
+
+
+@pytest.mark.parametrize(
     ("changes", "splits"),
     [
         ({}, True),

@@ -12,9 +12,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.failures import memory_accounted
+from agents.worker.half_precision import forget_copies
 from agents.worker.memory import ActivationMeter, GpuMemory, StageFigures, account, figures
 from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
+from scheduler.job import ModelShape, Recompute
+from scheduler.profile import builtin_layer_bytes
 
 MB = 1_000_000
 PLAN = WorkerPlan(
@@ -107,6 +110,32 @@ def test_micro_batches_in_flight_share_the_copies_of_weights_or_hold_their_own(
     matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)
     assert module.shared_copies_bytes == (2 * matrices if shares else 0)
     assert sum(kept.values()) == 3 * meter.micro_batch_bytes + module.shared_copies_bytes
+
+
+@pytest.mark.parametrize("recompute", list(Recompute))
+@pytest.mark.parametrize(("dtype", "element_bytes"), [("bf16", 2), ("fp32", 4)])
+def test_a_layer_keeps_what_the_planner_counts(recompute: Recompute, dtype: str, element_bytes: int) -> None:
+    """With two heads a key, and heads and an MLP that are not as wide as the stream."""
+    shape = {"layers": 8, "hidden": 16, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn": 24, "vocab": 256}
+    kept = []
+    for layers in (1, 2):
+        plan = PLAN.model_copy(
+            update={
+                "model": WorkerModel(**shape, seq_len=8), "dtype": dtype, "recompute": recompute.value,
+                "layers_per_stage": [1, layers, 1],
+            }
+        )  # fmt: skip
+        module = StageModule(plan, 1, torch.device("cpu"))
+        shares = dtype == "bf16"
+        if shares:
+            module.share_copies(make_optimizer(module, 0.1))
+        meter = ActivationMeter(module, has_loss=False, shares_copies=shares)
+        module(torch.zeros(4, 8, 16, dtype=torch.bfloat16 if shares else torch.float32, requires_grad=True))
+        forget_copies()
+        kept.append(meter.micro_batch_bytes)
+
+    planned_for = ModelShape("x", **shape, seq_len=8, gated_mlp=True)
+    assert kept[1] - kept[0] == builtin_layer_bytes(planned_for, 4, recompute, element_bytes)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
