@@ -69,12 +69,14 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture
 def redis_url() -> str:
-    """The URL of a Redis database that tests may use."""
+    """The URL of a Redis database that only tests of this process use: that which is named, or one that follows it."""
     url = os.environ.get("BACE_TEST_REDIS_URL")
     if not url:
         missing("BACE_TEST_REDIS_URL is not set: no Redis to test on")
     assert url is not None
-    return url
+    server, _, number = url.rpartition("/")
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"{server}/{(int(number) + process) % 16}"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from service.adapters.local_bus import LocalBus, Subscription
 
-CHANNEL_PREFIX = "bace:wake:"
+CHANNELS = "bace:wake:"
 RETRY_S = 1.0
 TIMEOUT_S = 2.0
 _log = structlog.get_logger("bus")
@@ -29,6 +29,9 @@ class RedisBus:
         self._local = LocalBus()
         self._name = secrets.token_bytes(8)  # Redis gives us our own messages back: they were heard already
         self._redis = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S)
+        # Redis does not keep channels apart by database; whoever shares it under another number is not to be woken.
+        database = self._redis.connection_pool.connection_kwargs.get("db", 0)
+        self._prefix = f"{CHANNELS}{database}:"
         # The listener waits for messages as long as it takes.
         self._listening = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S)
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +74,7 @@ class RedisBus:
             topics, self._unsent = self._unsent, set()
             try:
                 for topic in sorted(topics):
-                    await self._redis.publish(CHANNEL_PREFIX + topic, self._name)
+                    await self._redis.publish(self._prefix + topic, self._name)
             except (RedisError, OSError) as error:
                 self._tell(error)
                 self._unsent |= topics
@@ -88,14 +91,14 @@ class RedisBus:
 
     async def _hear(self) -> None:
         async with self._listening.pubsub() as channel:
-            await channel.psubscribe(CHANNEL_PREFIX + "*")
+            await channel.psubscribe(self._prefix + "*")
             async for message in channel.listen():
                 if message["type"] == "psubscribe":
                     self._ready.set()
                     self._is_away = False
                     self._local.wake_all()  # whatever was published while nobody listened
                 elif message["type"] == "pmessage" and message["data"] != self._name:
-                    self._local.wake(message["channel"].decode().removeprefix(CHANNEL_PREFIX))
+                    self._local.wake(message["channel"].decode().removeprefix(self._prefix))
 
     def _tell(self, error: Exception) -> None:
         """Once for each time that it is away."""

@@ -99,6 +99,22 @@ async def test_nobody_who_publishes_waits_for_a_redis_that_does_not_answer() -> 
 
 
 @pytest.mark.redis
+async def test_servers_with_another_database_of_the_same_redis_are_not_woken(redis_url: str) -> None:
+    server, _, number = redis_url.rpartition("/")
+    here, there, elsewhere = (
+        RedisBus(url) for url in (redis_url, redis_url, f"{server}/{(int(number) + 5) % 16}")
+    )
+    for bus in (here, there, elsewhere):
+        await bus.start()
+    heard, unheard = there.subscribe("planning"), elsewhere.subscribe("planning")
+    await here.publish("planning")
+    assert await hears(heard)
+    assert not await hears(unheard, 0.2)
+    for bus in (here, there, elsewhere):
+        await bus.close()
+
+
+@pytest.mark.redis
 async def test_who_hears_redis_again_is_woken_for_whatever_was_missed(redis_url: str) -> None:
     bus = RedisBus(redis_url)
     heard = bus.subscribe("events")
