@@ -52,16 +52,22 @@ def run(
     return found
 
 
-@pytest.mark.parametrize(("latency_s", "least"), [(0.0, 0.98), (0.02, 1.0)])
-def test_throughput_beside_torchs_1f1b(gangs: Gangs, latency_s: float, least: float) -> None:
-    """Two ranks on two cores, eight micro-batches; each way takes its turn, so that all meet the same machine."""
+@pytest.mark.parametrize(("latency_s", "strict", "hint"), [(0.0, 0.98, 0.98), (0.02, 0.96, 1.2)])
+def test_throughput_beside_torchs_1f1b(gangs: Gangs, latency_s: float, strict: float, hint: float) -> None:
+    """Two ranks on two cores, eight micro-batches; each way takes its turn, so that all meet the same machine.
+
+    A latency that nothing but the order could hide is the same for all who keep to one order: there our executor is
+    ahead with more in flight, and with the same order on a real link.
+    """
     env = {"STUDY": "throughput", "LATENCY_S": latency_s, "TURNS": 12}
     found = run(gangs, ONE_F_ONE_B, env, {}, **SHAPE)
 
     print(
         f"\n2 ranks × 8 micro-batches, {latency_s * 1e3:.0f} ms a message, held back in the process that sends"
     )
-    assert told(found)["ours, strict"] > least
+    faster = told(found)
+    assert faster["ours, strict"] > strict
+    assert faster["ours, hint, cap + 2"] > hint
 
 
 def test_throughput_on_a_slow_link(gangs: Gangs) -> None:
