@@ -21,8 +21,9 @@ demo: venv
 up: venv
 	$(BIN)/bace up --demo
 
+# Three processes for two cores: those with real servers and workers mostly wait.
 test: venv
-	$(BIN)/python -m pytest -m "not perf" -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not perf" -n 3 --dist loadgroup $(ARGS)
 
 check: venv
 	$(BIN)/ruff check .
