@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from agents.errors import RejectedError, SettingsError, UnknownAgentError, UnreachableError
 from agents.protocol import (
     ABILITIES_HEADER,
+    ANSWERED_HEADER,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     Heartbeat,
@@ -52,7 +53,11 @@ class ServerClient:
         """`ca_file` holds an authority (PEM) to believe beside those of this machine; `abilities` are told with every
         request. Raises SettingsError."""
         self.url = checked_url(url)
-        headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: str(PROTOCOL_VERSION)}
+        headers = {
+            "Authorization": f"Bearer {token}",
+            PROTOCOL_HEADER: str(PROTOCOL_VERSION),
+            ANSWERED_HEADER: repr(0.0),
+        }
         if told := sorted(abilities):
             headers[ABILITIES_HEADER] = ",".join(told)
         self._http = httpx.Client(
@@ -88,7 +93,9 @@ class ServerClient:
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """One round trip: reports up, desired state down."""
-        return self._post(HEARTBEAT_PATH, heartbeat, HeartbeatReply)
+        reply = self._post(HEARTBEAT_PATH, heartbeat, HeartbeatReply)
+        self._http.headers[ANSWERED_HEADER] = repr(reply.server_time_s)
+        return reply
 
     def get(self, path: str) -> httpx.Response:
         """A plain answer, whatever its status; for the doctor."""

@@ -22,6 +22,8 @@ PROTOCOL_HEADER = "Bace-Agent-Protocol"
 ABILITIES_HEADER = "Bace-Agent-Abilities"
 """What the agent can beside the rest of version 1, by commas. A server that knows nothing of it does not read it, and
 one that does asks for nothing else: so either may be older than the other."""
+ANSWERED_HEADER = "Bace-Agent-Answered"
+"""`server_time_s` of the last answer to a heartbeat that this life of the agent has read; 0 before the first."""
 LINK_TESTS = "link-tests"
 """The ability to measure links."""
 

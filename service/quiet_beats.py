@@ -8,7 +8,6 @@ far its jobs are. Any other is left to `agents_link.heartbeat`, which does the s
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,11 +36,12 @@ MAX_LAUNCHES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat, the token that it came with, and what its agent can beside the rest."""
+    """A heartbeat, the token that it came with, what its agent can beside the rest, and which answer it has read."""
 
     token_id: str
     heartbeat: Heartbeat
     abilities: frozenset[str] = frozenset()
+    answered_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Quiet:
 
     reports_stored: int
     desired: tuple[StageProcess, ...]
+    at_s: float
     is_next: bool
     link_tests: tuple[LinkTest, ...] = ()
     has_reports: bool = False
@@ -120,6 +121,7 @@ def stamp_quiet(
                 for process in live[beat.heartbeat.agent_id].values()
                 if _is_wanted(process)
             ),
+            at_s,
             following[position],
             tuple(measuring.get(beat.heartbeat.agent_id, ())),
             has_reports=position in told,
@@ -217,15 +219,14 @@ def _steps(
 
 def _following(agents: Mapping[str, AgentRecord], beats: Sequence[Beat]) -> list[bool]:
     """Whether each is the next of its agent; of copies that come together one is."""
-    newest: dict[str, float] = {}
+    followed: set[str] = set()
     following = []
-    for beat in (each.heartbeat for each in beats):
-        agent = agents.get(beat.agent_id)
-        follows = agent is not None and is_next(agent, beat)
-        follows = follows and beat.clock_s > newest.get(beat.agent_id, -math.inf)
+    for beat in beats:
+        agent = agents.get(beat.heartbeat.agent_id)
+        follows = agent is not None and is_next(agent, beat.heartbeat, beat.answered_s)
+        following.append(follows and beat.heartbeat.agent_id not in followed)
         if follows:
-            newest[beat.agent_id] = beat.clock_s
-        following.append(follows)
+            followed.add(beat.heartbeat.agent_id)
     return following
 
 

@@ -349,6 +349,10 @@ class FakeAgent:
     unsent: list[Report] = field(default_factory=list)
     seq: int = 0
     boot_id: str = "boot-1"
+    answered_s: float = 0.0
+    """Time of the last answer that it has read."""
+    clock_ahead_s: float = 0.0
+    """Of the server's."""
     refuses_to_stop: bool = False
     abilities: frozenset[str] = frozenset()
     link_tests: list[LinkTest] = field(default_factory=list)
@@ -400,19 +404,22 @@ class FakeAgent:
         return await agents_link.join(self.world.services, CREDENTIAL, request)
 
     async def send(self, beat: Heartbeat) -> HeartbeatReply:
-        return await agents_link.heartbeat(self.world.services, CREDENTIAL, beat, self.abilities)
+        return await agents_link.heartbeat(
+            self.world.services, CREDENTIAL, beat, self.abilities, self.answered_s
+        )
 
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(
             agent_id=self.agent_id,
             boot_id=self.boot_id,
-            clock_s=self.world.clock.now(),
+            clock_s=self.world.clock.now() + self.clock_ahead_s,
             processes=list(self.running.values()),
             reports=list(self.unsent),
             link_tests=list(self.measured) or None,
         )
 
     def obey(self, reply: HeartbeatReply) -> HeartbeatReply:
+        self.answered_s = reply.server_time_s
         self.link_tests, self.measured = list(reply.link_tests or ()), []
         self.unsent = [report for report in self.unsent if report.seq > reply.reports_stored]
         for key in reply.forget:
@@ -493,6 +500,7 @@ class FakeAgent:
                 key=key, state=ProcessState.EXITED, exit_code=-9, cause="supervisor-lost"
             )
         self.boot_id = f"boot-{int(self.boot_id.removeprefix('boot-')) + 1}"
+        self.answered_s = 0.0
 
     def _next(self) -> int:
         self.seq += 1

@@ -60,21 +60,27 @@ class Stored:
     reports_stored: int
     desired: tuple[StageProcess, ...]
     forget: tuple[str, ...]
+    at_s: float
+    """As which time of its agent's last heartbeat it is stored."""
     is_next: bool
-    """It was sent after the last one that was heard."""
+    """No answer of a later one has reached its agent."""
     replan: bool
     """Capacity or a job came back to planning, or a link is not what it was."""
     link_tests: tuple[LinkTest, ...] = ()
 
 
 async def heartbeat(
-    services: Services, credential: Credential, beat: Heartbeat, abilities: frozenset[str] = frozenset()
+    services: Services,
+    credential: Credential,
+    beat: Heartbeat,
+    abilities: frozenset[str] = frozenset(),
+    answered_s: float | None = None,
 ) -> HeartbeatReply:
     """Store a heartbeat, answer what should run, and wake whom it concerns.
 
     Raises NotFoundError for an agent that has not joined (it should join again), ForbiddenError for another's token or
     identity, one that is for joining only, and an agent that was revoked. `abilities` are what the agent can beside the
-    rest of its protocol: an agent without them is told nothing of them.
+    rest of its protocol: an agent without them is told nothing of them. `answered_s`: `agent_clocks.is_next`.
     """
     if credential.single_use:
         raise ForbiddenError(
@@ -82,15 +88,16 @@ async def heartbeat(
         )
     now_s = services.clock.now()
     quiet = await services.beats.do(
-        Beat(credential.token_id, beat, abilities), lambda beats: _stamp(services, beats)
+        Beat(credential.token_id, beat, abilities, answered_s), lambda beats: _stamp(services, beats)
     )
     if quiet is None:
-        stored = await _store(services, credential, beat, abilities, now_s)
+        stored = await _store(services, credential, beat, abilities, answered_s, now_s)
     else:
         stored = Stored(
             quiet.reports_stored,
             quiet.desired[:MAX_DESIRED],
             (),
+            at_s=quiet.at_s,
             is_next=quiet.is_next,
             replan=False,
             link_tests=quiet.link_tests,
@@ -104,7 +111,7 @@ async def heartbeat(
         reports_stored=stored.reports_stored,
         heartbeat_interval_s=services.pace.interval_s(services.settings),
         lease_s=services.settings.lease_s,
-        server_time_s=now_s,
+        server_time_s=stored.at_s,
         identity=None if renewed is None else NodeIdentity(token=renewed[0], expires_at_s=renewed[1]),
         link_tests=list(stored.link_tests) or None,
     )
@@ -125,14 +132,25 @@ async def _stamp(services: Services, beats: Sequence[Beat]) -> Sequence[Quiet | 
 
 
 async def _store(
-    services: Services, credential: Credential, beat: Heartbeat, abilities: frozenset[str], now_s: float
+    services: Services,
+    credential: Credential,
+    beat: Heartbeat,
+    abilities: frozenset[str],
+    answered_s: float | None,
+    now_s: float,
 ) -> Stored:
     """One that brings news, or whose agent is not as it should be."""
     moment, rules = Moment(now_s, beat.agent_id), services.rules()
 
     def work(session: Session) -> Stored:
         stored = store_heartbeat(
-            session, beat, credential=credential, moment=moment, rules=rules, abilities=abilities
+            session,
+            beat,
+            credential=credential,
+            moment=moment,
+            rules=rules,
+            abilities=abilities,
+            answered_s=answered_s,
         )
         return _with_links(session, stored, beat, abilities, services.settings, moment)
 
@@ -152,6 +170,7 @@ def store_heartbeat(
     moment: Moment,
     rules: Rules,
     abilities: frozenset[str] = frozenset(),
+    answered_s: float | None = None,
 ) -> Stored:
     """The transaction of `heartbeat`, links aside."""
     agent = _agent(session, beat.agent_id, credential, moment)
@@ -173,7 +192,8 @@ def store_heartbeat(
     reports_stored = max([agent.reports_stored, *(report.seq for report in new)])
     # 3. processes
     moved = _move_processes(session, beat.processes, known, moment)
-    if is_next(agent, beat):
+    follows = is_next(agent, beat, answered_s)
+    if follows:
         moved |= _unmentioned(session, beat, live, moment)
     boot_id, clock_offset_s = newest(agent, beat.boot_id, beat.clock_s, moment.at_s)
     agent_queries.heard(
@@ -193,7 +213,8 @@ def store_heartbeat(
         # What nobody moved is as it was read above: most heartbeats bring no news.
         desired=_desired(agent_queries.live_processes_on(session, node_ids) if after else live.values()),
         forget=_forget(session, beat.processes, node_ids),
-        is_next=is_next(agent, beat),
+        at_s=moment.at_s,
+        is_next=follows,
         replan=bool(back) or any(JobState(job.state) not in LIVE_JOB_STATES for job in after),
     )
 

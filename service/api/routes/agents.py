@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header
 
 from agents.protocol import (
     ABILITIES_HEADER,
+    ANSWERED_HEADER,
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     Heartbeat,
@@ -26,6 +27,7 @@ router = APIRouter(prefix="/agent/v1", tags=["agents"], route_class=WireRoute, r
 
 ProtocolHeader = Annotated[str, Header(alias=PROTOCOL_HEADER, max_length=8)]
 AbilitiesHeader = Annotated[str, Header(alias=ABILITIES_HEADER, max_length=256)]
+AnsweredHeader = Annotated[float | None, Header(alias=ANSWERED_HEADER, ge=0.0, le=1e10, allow_inf_nan=False)]
 
 
 @router.post("/join", response_model=JoinReply)
@@ -47,11 +49,12 @@ async def heartbeat(
     beat: Heartbeat,
     protocol: ProtocolHeader = str(PROTOCOL_VERSION),
     abilities: AbilitiesHeader = "",
+    answered_s: AnsweredHeader = None,
 ) -> HeartbeatReply:
     """Report up, and everything that should run down."""
     _check_protocol(protocol)
     credential = principal.credential or Credential(principal.token_id)
-    return await agents_link.heartbeat(services, credential, beat, _abilities(abilities))
+    return await agents_link.heartbeat(services, credential, beat, _abilities(abilities), answered_s)
 
 
 def _abilities(told: str) -> frozenset[str]:

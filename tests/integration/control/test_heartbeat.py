@@ -145,6 +145,47 @@ async def test_late_copies_in_any_order_say_nothing_of_what_runs(world: World) -
     assert (await world.job(job_id)).state == "running"
 
 
+@pytest.mark.parametrize("step_s", [-300.0, -100.0, -1.0, 100.0, 300.0])
+async def test_late_copies_from_before_a_clock_was_set_say_nothing_of_what_runs(
+    stored_world: World, step_s: float
+) -> None:
+    world = stored_world
+    agents = await world.cluster_of(*REGIONS)
+    await world.beats(agents)
+    teller, copies = agents[0], []
+    for ahead_s in (0.0, step_s):
+        teller.clock_ahead_s = ahead_s
+        world.clock.advance(2.0)
+        copies.append((teller.heartbeat(), teller.answered_s))  # before anything was started there
+        await world.beats(agents)
+        world.clock.advance(1.0)
+        copies.append((teller.heartbeat(), teller.answered_s))  # overtaken by the next
+    job_id = await world.submit()
+    await world.plan()
+    await world.beats(agents)
+    for each in agents:
+        each.ready()
+    world.clock.advance(2.0)
+    await world.beats(agents)
+    for copy, answered_s in copies:
+        await agents_link.heartbeat(world.services, CREDENTIAL, copy, frozenset(), answered_s)
+    assert {process.state for process in await world.processes(job_id)} == {"ready"}
+    assert (await world.job(job_id)).state == "running"
+
+
+async def test_after_a_lost_answer_the_second_heartbeat_says_what_does_not_run(world: World) -> None:
+    job_id, agents = await _running(world)
+    world.clock.advance(2.0)
+    await agents[0].send(agents[0].heartbeat())  # its answer is lost
+    agents[0].running.clear()
+    world.clock.advance(2.0)
+    await agents[0].beat()
+    assert (await world.job(job_id)).state == "running"
+    world.clock.advance(2.0)
+    await agents[0].beat()
+    assert (await world.job(job_id)).state == "stopping"
+
+
 async def test_who_has_not_joined_is_told_to(world: World) -> None:
     beat = Heartbeat(agent_id="nobody", boot_id="b", clock_s=1.0)
     with pytest.raises(NotFoundError, match="join"):

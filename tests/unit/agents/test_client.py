@@ -9,7 +9,13 @@ import pytest
 
 from agents.client import ServerClient, is_loopback
 from agents.errors import RejectedError, SettingsError, UnknownAgentError, UnreachableError
-from agents.protocol import ABILITIES_HEADER, PROTOCOL_HEADER, Heartbeat, HeartbeatReply
+from agents.protocol import (
+    ABILITIES_HEADER,
+    ANSWERED_HEADER,
+    PROTOCOL_HEADER,
+    Heartbeat,
+    HeartbeatReply,
+)
 
 BEAT = Heartbeat(agent_id="agent-1", boot_id="boot-1", clock_s=1.0)
 REPLY = HeartbeatReply(reports_stored=7, heartbeat_interval_s=2, lease_s=60, server_time_s=1)
@@ -106,3 +112,21 @@ def test_what_an_agent_can_is_told_with_every_request_and_nothing_where_it_can_n
             speaker.heartbeat(BEAT)
     assert [request.headers.get(ABILITIES_HEADER) for request in seen] == [None, "link-tests"]
     assert all(b"null" not in request.content for request in seen)
+
+
+def test_a_heartbeat_says_which_answer_was_read_last() -> None:
+    times_s, told = [1_790_000_000.123456, None, 1_790_000_002.5], []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        told.append(float(request.headers[ANSWERED_HEADER]))
+        at_s = times_s[len(told) - 1]
+        if at_s is None:
+            return httpx.Response(503)
+        return httpx.Response(200, content=REPLY.model_copy(update={"server_time_s": at_s}).model_dump_json())
+
+    with client(answer) as server:
+        server.heartbeat(BEAT)
+        with pytest.raises(UnreachableError):
+            server.heartbeat(BEAT)
+        server.heartbeat(BEAT)
+    assert told == [0.0, times_s[0], times_s[0]]

@@ -1,4 +1,5 @@
-"""In which order an agent's words were sent: late copies change nothing, a clock that was set back is believed."""
+"""In which order an agent's words were sent: by the answer that it has read; of an agent of before by its clock, where
+late copies change nothing and a clock that was set back is believed."""
 
 from __future__ import annotations
 
@@ -29,6 +30,11 @@ def after(clock_s: float, boot_id: str = "life", at_s: float = 1010.0) -> AgentR
     return replace(AGENT, boot_id=boot, clock_offset_s=offset_s, heartbeat_at_s=at_s)
 
 
+def by_clock(agent: AgentRecord, beat: Heartbeat) -> bool:
+    """Of an agent that does not say which answer it has read."""
+    return is_next(agent, beat, None)
+
+
 def sent(clock_s: float, boot_id: str = "life") -> Heartbeat:
     return Heartbeat(agent_id="agent", boot_id=boot_id, clock_s=clock_s)
 
@@ -37,18 +43,29 @@ def sent(clock_s: float, boot_id: str = "life") -> Heartbeat:
 @pytest.mark.parametrize("boot_id", ["life", "life-before"])
 def test_after_a_late_copy_older_words_are_as_old_as_before(late_s: float, boot_id: str) -> None:
     agent = after(900.0 - late_s, boot_id)
-    assert not is_next(agent, sent(900.0 - late_s, boot_id))
-    assert not is_next(agent, sent(899.99))
-    assert is_next(agent, sent(900.01))
+    assert not by_clock(agent, sent(900.0 - late_s, boot_id))
+    assert not by_clock(agent, sent(899.99))
+    assert by_clock(agent, sent(900.01))
 
 
 def test_a_later_word_is_the_newest_also_of_another_life() -> None:
-    assert is_next(after(905.0), sent(905.1))
-    assert not is_next(after(905.0), sent(904.9))
-    assert not is_next(after(905.0, "next-life"), sent(905.1))
-    assert is_next(after(905.0, "next-life"), sent(905.1, "next-life"))
+    assert by_clock(after(905.0), sent(905.1))
+    assert not by_clock(after(905.0), sent(904.9))
+    assert not by_clock(after(905.0, "next-life"), sent(905.1))
+    assert by_clock(after(905.0, "next-life"), sent(905.1, "next-life"))
 
 
 def test_a_clock_that_was_set_back_by_more_than_copies_are_late_is_believed() -> None:
     agent = after(900.0 - LATE_S - 1.0)
-    assert is_next(agent, sent(900.0 - LATE_S))
+    assert by_clock(agent, sent(900.0 - LATE_S))
+
+
+@pytest.mark.parametrize("clock_s", [900.0 - 2 * LATE_S, 899.0, 900.0, 905.0, 900.0 + 2 * LATE_S])
+@pytest.mark.parametrize("boot_id", ["life", "life-before"])
+def test_the_next_is_who_has_read_the_last_answer_whatever_its_clock_says(
+    clock_s: float, boot_id: str
+) -> None:
+    beat = sent(clock_s, boot_id)
+    assert is_next(AGENT, beat, AGENT.heartbeat_at_s)
+    for other_s in (0.0, AGENT.heartbeat_at_s - 1e-6, AGENT.heartbeat_at_s + 1e-6):
+        assert not is_next(AGENT, beat, other_s)
