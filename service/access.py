@@ -80,6 +80,8 @@ class Credential:
     """From when on an identity gets a new secret."""
     newest_sha256: str = ""
     """Of the newest secret of the token when it was recognised: that which was shown, unless it was rotated."""
+    replaces_another: bool = False
+    """The secret that was shown is the newest, and the one before it is not ended yet."""
 
     @property
     def is_identity(self) -> bool:

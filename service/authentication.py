@@ -213,9 +213,18 @@ def _credential(token: TokenRecord, sha256: str) -> Credential:
     began_s, renew_at_s = token.rotated_at_s or token.created_at_s, None
     if token.expires_at_s is not None:
         renew_at_s = began_s + RENEWED_AFTER * (token.expires_at_s - began_s)
-    if not hmac.compare_digest(token.sha256, sha256):
+    is_newest = hmac.compare_digest(token.sha256, sha256)
+    if not is_newest:
         renew_at_s = began_s  # its new secret has not reached it
-    return Credential(token.token_id, sha256, token.agent_id, token.single_use, renew_at_s, token.sha256)
+    return Credential(
+        token.token_id,
+        sha256,
+        token.agent_id,
+        token.single_use,
+        renew_at_s,
+        token.sha256,
+        replaces_another=is_newest and token.previous_sha256 is not None,
+    )
 
 
 def _bound(remembered: OrderedDict[str, _Known] | OrderedDict[str, float]) -> None:

@@ -2,11 +2,13 @@
 
     bace node token create → a token that lets one agent join, once, for a while, in one region if that is named
     join                   → an identity: a token of that agent alone, which ends by itself
-    heartbeat              → a new secret when two thirds of its life are over; the one before is good until its own end
+    heartbeat              → a new secret when two thirds of its life are over; the one before is good until the new one
+                             is shown, or its own end
     bace node revoke       → nothing of the agent opens anything any more, until it joins with a new token
 
 A reply may be lost: the agent that used a token may use it again until it has shown its identity, and a secret that did
-not reach its agent is replaced by another.
+not reach its agent is replaced by another. A request may come twice, and late: an identity is void because another was
+shown, not because another was given, and from then on nobody who shows an older secret is given one.
 """
 
 from __future__ import annotations
@@ -114,8 +116,8 @@ def issue(
     moment: Moment,
     lifetime_s: float,
 ) -> TokenRecord:
-    """An identity for an agent that has joined. One that it was given before, and has never shown, is void."""
-    _revoke(session, _identities(session, agent_id), moment)
+    """An identity for an agent that has joined. One that it was given before is void when another is shown: until
+    then it is not known which answer has reached it."""
     record = replace(
         _token(secret, joined_with.account_id, IDENTITY_NAME, moment.at_s, lifetime_s), agent_id=agent_id
     )
@@ -138,9 +140,18 @@ def accept(session: Session, agent: AgentRecord, credential: Credential, moment:
 
 
 async def renewed(services: Services, credential: Credential) -> tuple[str, float] | None:
-    """A new secret for an identity that is due, and its end; None for any other."""
+    """A new secret for an identity that is due, and its end; None for any other.
+
+    One that is shown has reached its agent: the one before opens nothing any more, and asks for no other.
+    """
+    if not credential.is_identity:
+        return None
+    if credential.replaces_another:
+        await services.db.run(
+            lambda session: access.end_previous(session, credential.token_id, credential.sha256)
+        )
     now_s = services.clock.now()
-    if not credential.is_identity or credential.renew_at_s is None or now_s < credential.renew_at_s:
+    if credential.renew_at_s is None or now_s < credential.renew_at_s:
         return None
     text, expires_at_s = PREFIX + services.ids.secret(), now_s + services.settings.node_identity_lifetime_s
 
@@ -149,6 +160,8 @@ async def renewed(services: Services, credential: Credential) -> tuple[str, floa
         if record is None or record.revoked_at_s is not None or record.sha256 != credential.newest_sha256:
             return False  # or renewed for another heartbeat meanwhile: that secret may have reached the agent
         shown_is_current = record.sha256 == credential.sha256
+        if not shown_is_current and record.previous_sha256 != credential.sha256:
+            return False  # the newest was shown meanwhile
         made = replace(
             record,
             sha256=sha256_of(text),
@@ -201,10 +214,6 @@ async def revoke(
     for token in ended:
         authenticator.forget_token(token)
     return view
-
-
-def _identities(session: Session, agent_id: str) -> list[TokenRecord]:
-    return [token for token in access.tokens_of_agent(session, agent_id) if not token.single_use]
 
 
 def _revoke(session: Session, ended: Sequence[TokenRecord], moment: Moment) -> None:

@@ -76,7 +76,7 @@ def store_join(
         _region(session, offer.region, moment)
         _gpu_type(session, offer.gpu, f"/nodes/{index}/gpu")
         _pool(session, offer)
-        _node(session, request.agent_id, offer, moment)
+        _node(session, request.agent_id, offer, credential, moment)
     offered = {offer.node_id for offer in request.nodes}
     for node in cluster.nodes_of_agent(session, request.agent_id):
         if node.node_id not in offered and node.state != NodeState.CORDONED:
@@ -193,7 +193,7 @@ def _pool(session: Session, offer: NodeOffer) -> None:
         cluster.add_pool(session, PoolRecord(offer.region, offer.gpu.name, Ownership.OWNED.value, 1))
 
 
-def _node(session: Session, agent_id: str, offer: NodeOffer, moment: Moment) -> None:
+def _node(session: Session, agent_id: str, offer: NodeOffer, credential: Credential, moment: Moment) -> None:
     known = cluster.node(session, offer.node_id)
     record = NodeRecord(
         node_id=offer.node_id,
@@ -216,7 +216,8 @@ def _node(session: Session, agent_id: str, offer: NodeOffer, moment: Moment) -> 
             session, "node", offer.node_id, record.state, SHARED_PROJECT, moment, region=offer.region
         )
         return
-    _check_same_node(session, known, record)
+    _check_owner(known, record, credential)
+    _check_same_kind(session, known, record)
     if known != record:
         changes = {name: value for name, value in asdict(record).items() if value != getattr(known, name)}
         cluster.change_node(session, known, **changes)
@@ -228,11 +229,23 @@ def _node(session: Session, agent_id: str, offer: NodeOffer, moment: Moment) -> 
         move_node(session, record, NodeState.READY, moment)
 
 
-def _check_same_node(session: Session, known: NodeRecord, offered: NodeRecord) -> None:
-    if known.agent_id != offered.agent_id and known.state != NodeState.LOST:
+def _check_owner(known: NodeRecord, offered: NodeRecord, credential: Credential) -> None:
+    """A machine that was set up anew has another agent: a token to join with gives it the node that is lost. What an
+    agent was given for itself gives it no other agent's node, however silent that is."""
+    if known.agent_id == offered.agent_id:
+        return
+    if known.state != NodeState.LOST:
         raise ForbiddenError(
             f"node {known.node_id} belongs to agent {known.agent_id}: choose another node id"
         )
+    if credential.is_identity:
+        raise ForbiddenError(
+            f"node {known.node_id} belongs to agent {known.agent_id}: choose another node id, or join with a token of "
+            "`bace node token create`"
+        )
+
+
+def _check_same_kind(session: Session, known: NodeRecord, offered: NodeRecord) -> None:
     same_kind = (known.region, known.gpu_type) == (offered.region, offered.gpu_type)
     if same_kind and offered.gpus >= known.gpus:
         return

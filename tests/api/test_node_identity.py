@@ -114,6 +114,52 @@ async def test_an_answer_that_was_lost_is_asked_for_again_by_the_same_agent_alon
     assert (await node.beat()).status_code == 401, "the identity that nobody ever showed is void"
 
 
+async def test_a_late_copy_of_a_join_does_not_void_the_identity_that_was_given_meanwhile(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    made = await _join_token(admin)
+    node = Node(server, "eu-north", made["token"])
+    held_up = (await node.join()).json()["identity"][
+        "token"
+    ]  # its answer comes too late: the agent asks again
+    await node.adopt()
+    given, node.token = node.token, made["token"]
+    copied = (await node.join()).json()["identity"]["token"]
+    node.token = given
+    assert (await node.beat()).status_code == 200
+    for never_shown in (held_up, copied):
+        node.token = never_shown
+        assert (await node.beat()).status_code == 401, "another was shown"
+    node.token = made["token"]
+    assert (await node.join()).status_code == 401, "and the token is used"
+
+
+async def test_a_lost_node_is_another_agents_with_a_token_to_join_with_alone(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    other, node, set_up_anew = [
+        Node(server, region, (await _join_token(admin))["token"])
+        for region in ("eu-west", "eu-north", "us-east")
+    ]
+    others_node = {"node_id": other.agent.node_id, "region": "eu-west"}
+    for each in (other, node):
+        await each.adopt()
+        assert (await each.beat()).status_code == 200
+    end_s = server.world.clock.now() + 2.0 * server.world.services.settings.node_lost_after_s
+    while server.world.clock.now() < end_s:
+        server.world.clock.advance(20.0)
+        assert (await node.beat()).status_code == 200
+        await server.world.liveness.sweep()
+    assert (await admin.get(f"/v1/nodes/{other.agent.node_id}")).json()["state"] == "lost"
+    refused = await node.join(**others_node)
+    assert refused.status_code == 403
+    assert "bace node token create" in refused.json()["detail"]
+    await set_up_anew.adopt(**others_node)
+    assert (await set_up_anew.beat()).status_code == 200
+    shown = (await admin.get(f"/v1/nodes/{other.agent.node_id}")).json()
+    assert (shown["agent_id"], shown["state"]) == (set_up_anew.agent.agent_id, "ready")
+
+
 async def test_a_node_touches_nothing_that_is_not_its_own(server: Server, admin: httpx.AsyncClient) -> None:
     mine = Node(server, "eu-north", (await _join_token(admin))["token"])
     other = Node(server, "eu-west", (await _join_token(admin))["token"])
@@ -192,10 +238,36 @@ async def test_a_late_copy_of_a_heartbeat_does_not_void_the_secret_that_was_give
     before, given = node.token, (await node.beat()).json()["identity"]["token"]
     assert "identity" not in (await node.beat(**sent)).json(), "a copy of the first, with what was shown then"
     server.world.clock.advance(limits.TOKEN_CACHE_S)
+    node.token = before
+    assert (await node.beat(**sent)).status_code == 200, "until the new one is shown"
     node.token = given
     assert (await node.beat()).status_code == 200
     node.token = before
-    assert (await node.beat()).status_code == 200, "until its own end"
+    server.world.clock.advance(limits.TOKEN_CACHE_S)
+    assert (await node.beat()).status_code == 401, "which has replaced it"
+
+
+@pytest.mark.parametrize(("since_s", "status"), [(0.0, 200), (limits.TOKEN_CACHE_S, 401)])
+async def test_who_shows_the_secret_before_cannot_void_one_that_was_shown(
+    server: Server, admin: httpx.AsyncClient, since_s: float, status: int
+) -> None:
+    node = Node(server, "eu-north", (await _join_token(admin))["token"])
+    await node.adopt()
+    await node.beat()
+    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    sent = node.agent.heartbeat().model_dump(mode="json")
+    before, given = node.token, (await node.beat(**sent)).json()["identity"]["token"]
+    server.world.clock.advance(limits.TOKEN_CACHE_S)
+    assert "identity" not in (await node.beat(**sent)).json(), "a copy: the secret is looked up anew"
+    node.token = given
+    assert (await node.beat()).status_code == 200
+    server.world.clock.advance(since_s)
+    node.token = before
+    answer = await node.beat()  # as the agent's next word
+    assert (answer.status_code, "identity" in answer.json()) == (status, False)
+    node.token = given
+    server.world.clock.advance(limits.TOKEN_CACHE_S)
+    assert (await node.beat()).status_code == 200
 
 
 async def test_late_copies_in_any_order_do_not_void_the_secret_that_was_given_meanwhile(

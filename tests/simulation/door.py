@@ -57,7 +57,8 @@ class Doorkeeper:
             return "another agent's"
         if single_use and request.url.path == BEAT:
             return "for joining only"
-        return self._forbids_nodes(body, region if single_use else None)
+        is_identity = agent_id is not None and not single_use
+        return self._forbids_nodes(body, region if single_use else None, may_replace=not is_identity)
 
     def judge_refusal(self, identity: NodeIdentity) -> None:
         """An agent was refused with its identity: it may have ended or been revoked, but not be void."""
@@ -68,12 +69,14 @@ class Doorkeeper:
         if not known and identity.expires_at_s > START_S + self._trace.loop.time() + CLOCKS_S:
             self._trace.violation("an agent is left with a secret that opens", "its identity is void")
 
-    def _forbids_nodes(self, body: dict[str, Any], region: str | None) -> str | None:
+    def _forbids_nodes(self, body: dict[str, Any], region: str | None, *, may_replace: bool) -> str | None:
+        """`may_replace`: with what is for joining, a lost node may be had by another agent."""
         for node in body.get("nodes", ()):
             found = self._driver.execute(
-                "SELECT agent_id FROM nodes WHERE node_id = ?", (node["node_id"],)
+                "SELECT agent_id, state FROM nodes WHERE node_id = ?", (node["node_id"],)
             ).fetchone()
-            if found is not None and found[0] != body["agent_id"]:
+            is_others = found is not None and found[0] != body["agent_id"]
+            if is_others and not (may_replace and found[1] == "lost"):
                 return "for another agent's node"
             if region not in (None, node["region"]):
                 return "for another region"

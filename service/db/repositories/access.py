@@ -42,6 +42,11 @@ _ROTATE = (
     )
     .values({name: bindparam(f"new_{name}") for name in _SECRET})
 )
+_END_PREVIOUS = (
+    update(_TOKENS)
+    .where(TokenRow.token_id == bindparam("token"), TokenRow.sha256 == bindparam("newest"))
+    .values(previous_sha256=None, previous_until_s=None)
+)
 _CLAIM = update(_TOKENS).where(TokenRow.token_id == bindparam("token")).values(agent_id=bindparam("agent"))
 _REVOKE = (
     update(_TOKENS)
@@ -158,8 +163,13 @@ def rotate_token(session: Session, before: TokenRecord, after: TokenRecord) -> b
     return changed(session.execute(_ROTATE, {"token": before.token_id, "shown": before.sha256, **secret}))
 
 
+def end_previous(session: Session, token_id: str, newest_sha256: str) -> None:
+    """The secret before the newest opens nothing any more; nothing happens where the newest is another."""
+    session.execute(_END_PREVIOUS, {"token": token_id, "newest": newest_sha256})
+
+
 def tokens_of_agent(session: Session, agent_id: str) -> list[TokenRecord]:
-    """Its identity, and what it has joined with, as far as they are not revoked."""
+    """Its identities, and what it has joined with, as far as they are not revoked."""
     return _tokens.fetch(session, _OF_AGENT, {"agent": agent_id})
 
 
