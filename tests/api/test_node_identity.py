@@ -200,6 +200,15 @@ async def test_a_node_touches_nothing_that_is_not_its_own(server: Server, admin:
             assert refused.status_code == 403, path
 
 
+async def _due_for_a_secret(server: Server, admin: httpx.AsyncClient) -> Node:
+    """A node that has shown its identity, whose next heartbeat is answered with a new secret."""
+    node = Node(server, "eu-north", (await _join_token(admin))["token"])
+    await node.adopt()
+    await node.beat()
+    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    return node
+
+
 async def test_an_identity_is_renewed_before_it_ends_and_outlives_lost_answers(
     server: Server, admin: httpx.AsyncClient
 ) -> None:
@@ -228,10 +237,7 @@ async def test_an_identity_is_renewed_before_it_ends_and_outlives_lost_answers(
 async def test_a_late_copy_of_a_heartbeat_does_not_void_the_secret_that_was_given_meanwhile(
     server: Server, admin: httpx.AsyncClient
 ) -> None:
-    node = Node(server, "eu-north", (await _join_token(admin))["token"])
-    await node.adopt()
-    await node.beat()
-    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    node = await _due_for_a_secret(server, admin)
     sent = node.agent.heartbeat().model_dump(mode="json")
     assert "identity" in (await node.beat(**sent)).json()  # on its way for so long that the agent asks again
     server.world.clock.advance(5.0)
@@ -251,10 +257,7 @@ async def test_a_late_copy_of_a_heartbeat_does_not_void_the_secret_that_was_give
 async def test_who_shows_the_secret_before_cannot_void_one_that_was_shown(
     server: Server, admin: httpx.AsyncClient, since_s: float, status: int
 ) -> None:
-    node = Node(server, "eu-north", (await _join_token(admin))["token"])
-    await node.adopt()
-    await node.beat()
-    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    node = await _due_for_a_secret(server, admin)
     sent = node.agent.heartbeat().model_dump(mode="json")
     before, given = node.token, (await node.beat(**sent)).json()["identity"]["token"]
     server.world.clock.advance(limits.TOKEN_CACHE_S)
@@ -273,10 +276,7 @@ async def test_who_shows_the_secret_before_cannot_void_one_that_was_shown(
 async def test_late_copies_in_any_order_do_not_void_the_secret_that_was_given_meanwhile(
     server: Server, admin: httpx.AsyncClient
 ) -> None:
-    node = Node(server, "eu-north", (await _join_token(admin))["token"])
-    await node.adopt()
-    await node.beat()
-    server.world.clock.advance(server.world.services.settings.node_identity_lifetime_s * 0.7)
+    node = await _due_for_a_secret(server, admin)
     copies = []
     for _ in range(2):
         copies.append(node.agent.heartbeat().model_dump(mode="json"))

@@ -156,5 +156,6 @@ def test_jobs_are_planned_while_what_clients_ask_takes_every_thread(
     monkeypatch.setattr("service.wiring.ControlPlane", Plane)
     assembly, planned, answer = assemble(Settings(home=tmp_path)), asyncio.Event(), threading.Event()
     asyncio.run(live())
+    assert planned.is_set()
     assembly.close()
     engine.dispose()

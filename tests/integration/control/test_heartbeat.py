@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from agents.protocol import Heartbeat, ProcessReport, ProcessState
@@ -17,13 +20,19 @@ REGIONS = ("eu-north", "eu-west", "us-east")
 
 async def _running(world: World) -> tuple[str, list[FakeAgent]]:
     agents = await world.cluster_of(*REGIONS)
-    job_id = await world.submit(training={"steps": 100})
+    job_id = await _all_ready(world, agents, training={"steps": 100})
+    await world.beats(agents)
+    return job_id, agents
+
+
+async def _all_ready(world: World, agents: Sequence[FakeAgent], **changes: Any) -> str:
+    """A job whose processes are ready, and not told of yet."""
+    job_id = await world.submit(**changes)
     await world.plan()
     await world.beats(agents)
     for agent in agents:
         agent.ready()
-    await world.beats(agents)
-    return job_id, agents
+    return job_id
 
 
 async def test_reports_are_stored_once_however_often_they_come(stored_world: World) -> None:
@@ -132,11 +141,7 @@ async def test_late_copies_in_any_order_say_nothing_of_what_runs(world: World) -
         world.clock.advance(2.0)
         copies.append(agents[0].heartbeat())  # before anything was started there
         await world.beats(agents)
-    job_id = await world.submit()
-    await world.plan()
-    await world.beats(agents)
-    for each in agents:
-        each.ready()
+    job_id = await _all_ready(world, agents)
     world.clock.advance(2.0)
     await world.beats(agents)
     for copy in copies:
@@ -160,11 +165,7 @@ async def test_late_copies_from_before_a_clock_was_set_say_nothing_of_what_runs(
         await world.beats(agents)
         world.clock.advance(1.0)
         copies.append((teller.heartbeat(), teller.answered_s))  # overtaken by the next
-    job_id = await world.submit()
-    await world.plan()
-    await world.beats(agents)
-    for each in agents:
-        each.ready()
+    job_id = await _all_ready(world, agents)
     world.clock.advance(2.0)
     await world.beats(agents)
     for copy, answered_s in copies:
