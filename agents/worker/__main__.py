@@ -24,22 +24,26 @@ def main() -> NoReturn:
     stop = StopRequest(report)
     stop.watch()
 
-    def crashed(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    def ends(cause: Cause, detail: str = "") -> NoReturn:
+        report.end(cause, detail)
+        exit_now(EXIT_CODES[cause])
+
+    def crashed(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> NoReturn:
         traceback.print_exception(kind, error, where)
-        report.end(Cause.CRASHED, f"{kind.__name__}: {error}")
-        exit_now(EXIT_CODES[Cause.CRASHED])
+        if isinstance(error, WorkerEndError):
+            ends(error.cause, error.detail)
+        ends(Cause.CRASHED, f"{kind.__name__}: {error}")
 
     sys.excepthook = crashed
     threading.excepthook = lambda thread: crashed(
         thread.exc_type, thread.exc_value or thread.exc_type(), thread.exc_traceback
     )
     try:
-        cause, detail = _run(stop, report), ""
+        cause = _run(stop, report)
     except WorkerEndError as end:
-        cause, detail = end.cause, end.detail
         print(end, file=sys.stderr)
-    report.end(cause, detail)
-    exit_now(EXIT_CODES[cause])
+        ends(end.cause, end.detail)
+    ends(cause)
 
 
 def _run(stop: StopRequest, report: Report) -> Cause:

@@ -16,6 +16,7 @@ from agents.worker.gang import Gang, StepVote, Verdict, join
 from agents.worker.gradient_norm import GradientNorm
 from agents.worker.half_precision import shares_copies
 from agents.worker.lateness import Lateness
+from agents.worker.lifelines import Lifelines
 from agents.worker.memory import ActivationMeter
 from agents.worker.progress import Report
 from agents.worker.settings import Settings
@@ -43,6 +44,7 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     corpus = load_corpus(plan.corpus, plan.model.seq_len) if sees_tokens else None
     stop.expect_gang_within(settings.rendezvous_timeout_s + CONNECTING_S)
     gang = join(place, settings.rendezvous_timeout_s, settings.peer_timeout_s)
+    lifelines = Lifelines(gang)
     stop.gang_complete()
     report.ready()
 
@@ -54,6 +56,7 @@ def train(settings: Settings, stop: StopRequest, report: Report) -> Cause:
     cause = _loop(trainer, done, StepVote(gang, stop), writer, report)
     writer.finish()
     trainer.meter.report_to(report, at_once=True)
+    lifelines.let_go()
     gang.barrier()  # nobody leaves while another may still need the store
     return cause
 

@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.xdist_group("stage-workers")
+
+DEAF = Path(__file__).with_name("deaf_worker.py")
 
 
 def test_a_port_that_is_taken(gangs: Any) -> None:
@@ -44,6 +47,16 @@ def test_a_peer_that_hangs(gangs: Any) -> None:
 
     assert workers[1].exit_code() == 12
     assert workers[1].end["cause"] == "peer-lost"
+
+
+def test_a_peer_that_dies_where_nothing_else_tells_of_it(gangs: Any) -> None:
+    """As where gloo has lost a send. The others learn of it one from the other, long before a time-out."""
+    workers = gangs.start(gangs.plan(3, binding="hint", checkpoint_every=20), 3, script=DEAF)
+    gangs.until(lambda: all(worker.reports("ready") for worker in workers), "the gang")
+    workers[0].send(signal.SIGKILL)
+
+    assert [worker.exit_code() for worker in workers[1:]] == [12, 12], workers[1].log.read_text()
+    assert [worker.end["cause"] for worker in workers[1:]] == ["peer-lost"] * 2
 
 
 def test_a_corpus_that_is_missing(gangs: Any) -> None:
