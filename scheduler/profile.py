@@ -48,6 +48,7 @@ __all__ = [
     "active_parameter_count",
     "boundary_bytes",
     "builtin_layer_bytes",
+    "builtin_pending_bytes",
     "flops_per_token",
     "in_flight_limit",
     "k_min",
@@ -290,6 +291,22 @@ def builtin_layer_bytes(
     mlp = element * (hidden + 4 * model.ffn)
     log_sum_exp = FP32_BYTES * model.heads if recompute is Recompute.NONE else 0
     return float(tokens * (norms + attention + mlp + log_sum_exp))
+
+
+def builtin_pending_bytes(
+    model: ModelShape, micro_batch: int, recompute: Recompute, bytes_per_element: int = 2
+) -> float:
+    """What one layer of the built-in worker keeps of one micro-batch between the two parts of its backward, bytes.
+
+    For each matrix its input and the gradient of its output, from which W is computed (agents/worker/matrix.py); with
+    full recompute nothing, as I does all. Of a token, named as in `builtin_layer_bytes`, the inputs are 2h + q + f, of
+    which query, key and value share one and gate and up the other h; the gradients q + 2k + 2f + 2h.
+    """
+    if recompute is Recompute.FULL:
+        return 0.0
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    of_a_token = 4 * model.hidden + 2 * queries + 2 * keys + 3 * model.ffn
+    return float(micro_batch * model.seq_len * bytes_per_element * of_a_token)
 
 
 def activation_bytes(

@@ -13,10 +13,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from agents.protocol import WorkerPlan
+from agents.worker.left import LeftGradients
+from agents.worker.matrix import Matrix
 from agents.worker.optimizer import state_bytes
 from agents.worker.stage import StageModule
-
-_COPIES_AND_VIEWS = ("ToCopyBackward0", "TBackward0", "TransposeBackward0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,13 @@ class StageFigures:
     """The most of them that its plan has."""
     micro_batch_bytes: int
     """What each keeps for its backward; 0 before the first has been through."""
+    left: int
+    """Held between the two parts of backwards; of a micro-batch no more than `micro_batch_bytes`."""
 
     @property
     def held(self) -> int:
         resting = self.weights + self.gradients + self.optimizer + self.copies
-        return resting + self.in_flight * self.micro_batch_bytes
+        return resting + self.in_flight * self.micro_batch_bytes + self.left
 
     @property
     def resting(self) -> int:
@@ -60,12 +62,9 @@ class StageFigures:
 class ActivationMeter:
     """Counts the micro-batches in flight of one stage, and measures what the first of them keeps for its backward."""
 
-    def __init__(self, module: nn.Module, *, has_loss: bool, shares_copies: bool) -> None:
-        """`module` is called once a micro-batch; `has_loss` where a loss over its output follows.
-
-        With `shares_copies` micro-batches share the copies of weights that they keep.
-        """
-        self._module, self._has_loss, self._shares_copies = module, has_loss, shares_copies
+    def __init__(self, module: nn.Module, *, has_loss: bool) -> None:
+        """`module` is called once a micro-batch; `has_loss` where a loss over its output follows."""
+        self._module, self._has_loss = module, has_loss
         self._measuring: saved_tensors_hooks | None = None
         self._storages: dict[int, int] = {}
         self.in_flight = 0
@@ -80,8 +79,6 @@ class ActivationMeter:
             self._measuring.__enter__()
 
     def _keep(self, tensor: Tensor) -> Tensor:
-        if self._shares_copies and isinstance(_copied_from(tensor), nn.Parameter):
-            return tensor.detach()
         storage = tensor.untyped_storage()
         self._storages[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
@@ -100,7 +97,9 @@ class ActivationMeter:
     def _measure(self, outputs: Sequence[Tensor]) -> None:
         for output in outputs:
             self._keep(output)
-        held_anyway = chain(self._module.parameters(), self._module.buffers())
+        matrices = (module for module in self._module.modules() if isinstance(module, Matrix))
+        copies = (matrix.shared_copy for matrix in matrices if matrix.shared_copy is not None)
+        held_anyway = chain(self._module.parameters(), self._module.buffers(), copies)
         without = {each.untyped_storage().data_ptr() for each in held_anyway}
         kept = sum(size for storage, size in self._storages.items() if storage not in without)
         # Beside the logits the loss keeps their log-probabilities, in fp32.
@@ -110,14 +109,6 @@ class ActivationMeter:
         self.in_flight -= 1
 
 
-def _copied_from(tensor: Tensor) -> Tensor | None:
-    """The leaf that it is a copy of, or a view of a copy."""
-    node = tensor.grad_fn
-    while node is not None and node.name() in _COPIES_AND_VIEWS:
-        node = node.next_functions[0][0]
-    return getattr(node, "variable", None)
-
-
 def figures(
     plan: WorkerPlan,
     stage: int,
@@ -125,6 +116,7 @@ def figures(
     module: StageModule,
     optimizer: Optimizer,
     meter: ActivationMeter,
+    left: LeftGradients | None,
 ) -> StageFigures:
     """Of one stage now, from the sizes of its tensors."""
     parameters = list(module.parameters())
@@ -141,6 +133,7 @@ def figures(
         in_flight=meter.in_flight,
         window=window,
         micro_batch_bytes=meter.micro_batch_bytes,
+        left=left.held_bytes if left is not None else 0,
     )
 
 
@@ -188,11 +181,12 @@ def _held(stage: StageFigures, stages: int) -> str:
         )
     else:
         activations = "activations not measured yet: no micro-batch had come through its forward"
+    left = f" and {_size(stage.left)} left for weight gradients" if stage.left else ""
     copies = f" and their bf16 copies {_size(stage.copies)}" if stage.copies else ""
     return (
         f"stage {stage.stage} of {stages} ({', '.join([layers, *ends])}) held {_size(stage.held)}: weights "
         f"{_size(stage.weights)}{copies}, gradients {_size(stage.gradients)}, optimizer {_size(stage.optimizer)} of "
-        f"{_size(stage.optimizer_needed)}, {activations}"
+        f"{_size(stage.optimizer_needed)}, {activations}{left}"
     )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.protocol import WorkerModel
+from agents.worker.matrix import Matrix
 from agents.worker.recompute import recomputed
 
 Recompute = Literal["none", "selective", "full"]
@@ -54,13 +55,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal attention in which n / g heads share a key and a value."""
 
-    def __init__(self, model: WorkerModel, recompute: Recompute) -> None:
+    def __init__(self, model: WorkerModel, recompute: Recompute, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = model.heads, model.kv_heads, model.head_dim
-        self.query = nn.Linear(model.hidden, model.heads * model.head_dim, bias=False)
-        self.key = nn.Linear(model.hidden, model.kv_heads * model.head_dim, bias=False)
-        self.value = nn.Linear(model.hidden, model.kv_heads * model.head_dim, bias=False)
-        self.output = nn.Linear(model.heads * model.head_dim, model.hidden, bias=False)
+        self.query = Matrix(model.hidden, model.heads * model.head_dim, dtype)
+        self.key = Matrix(model.hidden, model.kv_heads * model.head_dim, dtype)
+        self.value = Matrix(model.hidden, model.kv_heads * model.head_dim, dtype)
+        self.output = Matrix(model.heads * model.head_dim, model.hidden, dtype)
         self.recomputes_core = recompute == "selective"
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -87,28 +88,31 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     """W_down (silu(W_gate x) ⊙ W_up x)."""
 
-    def __init__(self, hidden: int, ffn: int) -> None:
+    def __init__(self, hidden: int, ffn: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.gate = nn.Linear(hidden, ffn, bias=False)
-        self.up = nn.Linear(hidden, ffn, bias=False)
-        self.down = nn.Linear(ffn, hidden, bias=False)
+        self.gate = Matrix(hidden, ffn, dtype)
+        self.up = Matrix(hidden, ffn, dtype)
+        self.down = Matrix(ffn, hidden, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(functional.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """One layer: x + attention(norm(x)), then x + mlp(norm(x)). [b, s, h] -> [b, s, h]."""
+    """One layer: x + attention(norm(x)), then x + mlp(norm(x)). [b, s, h] -> [b, s, h].
+
+    `dtype` is what matrices multiply in.
+    """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, model: WorkerModel, recompute: Recompute) -> None:
+    def __init__(self, model: WorkerModel, recompute: Recompute, dtype: torch.dtype) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(model.hidden)
-        self.attention = Attention(model, recompute)
+        self.attention = Attention(model, recompute, dtype)
         self.mlp_norm = RMSNorm(model.hidden)
-        self.mlp = SwiGLU(model.hidden, model.ffn)
+        self.mlp = SwiGLU(model.hidden, model.ffn, dtype)
         self.recomputes_all = recompute == "full"
         cos, sin = rotary_table(model.seq_len, model.head_dim)
         self.register_buffer("cos", cos, persistent=False)
@@ -122,26 +126,13 @@ class Block(nn.Module):
         return attended + self.mlp(self.mlp_norm(attended)).to(x.dtype)  # type: ignore[no-any-return]
 
 
-class Embedding(nn.Module):
-    """Tokens [b, s] -> the residual stream [b, s, h], in the stream's dtype."""
-
-    def __init__(self, model: WorkerModel, stream_dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(model.vocab, model.hidden))
-        self.stream_dtype = stream_dtype
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        stream: Tensor = functional.embedding(tokens, self.weight).to(self.stream_dtype)
-        return stream
-
-
 class Head(nn.Module):
     """Final norm and projection: [b, s, h] -> logits [b, s, vocab]."""
 
-    def __init__(self, model: WorkerModel) -> None:
+    def __init__(self, model: WorkerModel, dtype: torch.dtype) -> None:
         super().__init__()
         self.norm = RMSNorm(model.hidden)
-        self.projection = nn.Linear(model.hidden, model.vocab, bias=False)
+        self.projection = Matrix(model.hidden, model.vocab, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.projection(self.norm(x))  # type: ignore[no-any-return]

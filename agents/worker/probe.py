@@ -76,7 +76,9 @@ class Sustained:
 def measure(device_type: str, seconds: float) -> Sustained:
     """Run forwards and backwards for about `seconds` on `cpu` or `cuda`."""
     shape, device = SHAPES[device_type], torch.device(device_type)
-    layers = nn.Sequential(*(Block(shape.model, "none") for _ in range(LAYERS))).to(device)
+    layers = nn.Sequential(*(Block(shape.model, "none", shape.stream_dtype) for _ in range(LAYERS))).to(
+        device
+    )
     size = (shape.micro_batch, shape.model.seq_len, shape.model.hidden)
     x = torch.randn(size, dtype=shape.stream_dtype, device=device, requires_grad=True)
     gradient = torch.randn_like(x)
@@ -84,8 +86,7 @@ def measure(device_type: str, seconds: float) -> Sustained:
     backwards: list[float] = []
 
     def forward() -> Tensor:
-        with torch.autocast(device_type, dtype=torch.bfloat16, enabled=shape.stream_dtype == torch.bfloat16):
-            result: Tensor = layers(x)
+        result: Tensor = layers(x)
         return result
 
     until_s = time.perf_counter() + seconds

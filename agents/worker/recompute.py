@@ -1,8 +1,7 @@
 """Recomputation: what a function would keep for its backward is computed again when the backward needs it.
 
-torch.utils.checkpoint does the same, once for every autograd call. A split backward makes one call for the gradient of
-the input and one for the weights of each layer, which would recompute the function for each of them; here it is done
-once, at the first, and kept until the graph is gone.
+torch.utils.checkpoint does the same, once for every autograd call; here it is done once for all calls, at the first,
+and kept until the graph is gone.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-
-from agents.worker.half_precision import as_before
 
 
 def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
@@ -33,9 +30,6 @@ class _Recomputation:
     def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> None:
         self._function = function
         self._inputs = _keeping(inputs)
-        self._device_type = inputs[0].device.type
-        self._autocast = torch.is_autocast_enabled(self._device_type)
-        self._autocast_dtype = torch.get_autocast_dtype(self._device_type)
         self._left_out = 0
         self._kept: list[Tensor] = []
 
@@ -55,8 +49,7 @@ class _Recomputation:
             self._kept.append(tensor.detach())
             return tensor.detach()
 
-        autocast = as_before(self._device_type, self._autocast_dtype, enabled=self._autocast)
-        with torch.enable_grad(), autocast, saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
             self._function(*(each.detach().requires_grad_(each.requires_grad) for each in self._inputs()))
         if len(self._kept) != self._left_out:
             raise RuntimeError(

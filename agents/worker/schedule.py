@@ -18,6 +18,7 @@ from agents.worker.busy import BusyMeter
 from agents.worker.executor.rank_plan import Action, Op, RankPlan, windowed
 from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.executor.steps import Steps
+from agents.worker.left import LeftGradients
 
 RECEIVES = (_ComputationType.RECV_F, _ComputationType.RECV_B)
 
@@ -151,11 +152,13 @@ def pipeline_stage(
     gives: tuple[Tensor, ...],
     group: ProcessGroup,
     meter: BusyMeter,
+    left: LeftGradients | None = None,
 ) -> MeteredStage:
     """The stage with static shapes: nothing is inferred by a trial run, and no metadata is pickled.
 
     `takes` and `gives` are like what it receives and sends for a micro-batch; the first receives tokens. What the
-    last stage gives goes nowhere, so the shape told for it does not matter.
+    last stage gives goes nowhere, so the shape told for it does not matter. `left` is where backwards of the module
+    leave the gradients of its weights; without it the first part of a split backward does all.
     """
     return MeteredStage(
         meter,
@@ -166,4 +169,10 @@ def pipeline_stage(
         input_args=takes,
         output_args=gives,
         group=group,
+        dw_builder=_nothing_left if left is None else left.take,
     )
+
+
+def _nothing_left() -> Callable[[], None]:
+    """Torch would keep the graph for a second part."""
+    return lambda: None

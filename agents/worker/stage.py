@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from agents.protocol import WorkerModel, WorkerPlan
-from agents.worker.half_precision import forget_copies, half_precision
-from agents.worker.model import Block, Embedding, Head
+from agents.worker.left import LeftGradients
+from agents.worker.matrix import Embedding, Matrix
+from agents.worker.model import Block, Head
 from agents.worker.randomness import generator_for
 
 INITIAL_STD = 0.02
@@ -29,40 +30,53 @@ class StageModule(nn.Module):
         stages = len(plan.layers_per_stage)
         first_layer = sum(plan.layers_per_stage[:stage])
         layers: dict[str, nn.Module] = {}
+        dtype = stream_dtype(plan)
         if stage == 0:
-            layers["embedding"] = Embedding(plan.model, stream_dtype(plan))
+            layers["embedding"] = Embedding(plan.model.vocab, plan.model.hidden, dtype)
         for layer in range(first_layer, first_layer + plan.layers_per_stage[stage]):
-            layers[layer_name(layer)] = Block(plan.model, plan.recompute)
+            layers[layer_name(layer)] = Block(plan.model, plan.recompute, dtype)
         if stage == stages - 1:
-            layers["head"] = Head(plan.model)
+            layers["head"] = Head(plan.model, dtype)
         for name, module in layers.items():
             _initialise(module, plan.seed, name, plan.model)
         self.layers = nn.ModuleDict(layers).to(device)
         self.device_type = device.type
         self.half_precision = plan.dtype == "bf16"
-        self._keeps_copies = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.half_precision:
-            return self._through_layers(x)
-        with half_precision(self.device_type, keeps_copies=self._keeps_copies):
-            return self._through_layers(x)
-
-    def _through_layers(self, x: Tensor) -> Tensor:
         for layer in self.layers.values():
             x = layer(x)
         return x
 
     def share_copies(self, optimizer: Optimizer) -> None:
         """Let micro-batches share the bf16 copies of weights, which nothing but `optimizer` changes from now on."""
-        self._keeps_copies = True
-        optimizer.register_step_post_hook(lambda *_: forget_copies())
+        for matrix in self.matrices:
+            matrix.share_copy()
+        optimizer.register_step_post_hook(lambda *_: self.forget_copies())
+
+    def forget_copies(self) -> None:
+        """The weights have changed."""
+        for matrix in self.matrices:
+            matrix.forget_copy()
+
+    def leave_gradients(self) -> LeftGradients:
+        """From now on backwards leave the gradients of large weights there, to be computed later."""
+        leaving = [module for module in self.modules() if isinstance(module, (Matrix, Embedding))]
+        by_themselves = {id(module.weight) for module in leaving}
+        left = LeftGradients([each for each in self.parameters() if id(each) not in by_themselves])
+        for module in leaving:
+            module.left = left
+        return left
+
+    @property
+    def matrices(self) -> Iterator[Matrix]:
+        """Those of all layers."""
+        return (module for module in self.modules() if isinstance(module, Matrix))
 
     @property
     def shared_copies_bytes(self) -> int:
         """What the copies take that all micro-batches share; 0 where each has its own, or none."""
-        matrices = (each.weight for each in self.modules() if isinstance(each, nn.Linear))
-        return sum(2 * matrix.numel() for matrix in matrices) if self._keeps_copies else 0
+        return sum(matrix.shared_copy_bytes for matrix in self.matrices)
 
     def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """(`embedding` | `layer-0007` | `head`, its module), in pipeline order."""

@@ -14,7 +14,6 @@ from agents.worker.executor.assembly import executor
 from agents.worker.failures import memory_accounted
 from agents.worker.gang import Gang, StepVote, Verdict, join
 from agents.worker.gradient_norm import GradientNorm
-from agents.worker.half_precision import shares_copies
 from agents.worker.lateness import Lateness
 from agents.worker.lifelines import Lifelines
 from agents.worker.memory import ActivationMeter
@@ -147,14 +146,7 @@ def _prepare(
     runs = executor(settings, gang, stages, meter, norm)
     lateness = Lateness(gang, teller, runs.rules) if runs.rules else None
     last = rank_plan.last_stage
-    activations = [
-        ActivationMeter(
-            stage.computes,
-            has_loss=stage.index == last,
-            shares_copies=shares_copies(settings.plan),
-        )
-        for stage in stages
-    ]
+    activations = [ActivationMeter(stage.computes, has_loss=stage.index == last) for stage in stages]
     return Trainer(settings, gang, corpus, stages, runs, meter, norm, lateness, activations), done
 
 

@@ -14,7 +14,7 @@ from agents.worker.checkpoint.folder import CheckpointPart
 from agents.worker.codec.files import codec_names, codec_tensors, restore_codec
 from agents.worker.codec.stage import CodedStage
 from agents.worker.codec.training import CodecTraining
-from agents.worker.half_precision import shares_copies
+from agents.worker.left import LeftGradients
 from agents.worker.optimizer import layer_tensors, make_muon, make_optimizer, restore_layer
 from agents.worker.stage import StageModule
 
@@ -30,6 +30,8 @@ class TrainedStage:
     """The module between the ends of its coded boundaries, if the plan has a codec."""
     optimizer: torch.optim.Optimizer
     codec: CodecTraining | None
+    left: LeftGradients | None
+    """Where backwards come in two parts: what the first leaves for the second."""
 
     @classmethod
     def of(cls, plan: WorkerPlan, index: int, device: torch.device) -> TrainedStage:
@@ -41,12 +43,14 @@ class TrainedStage:
             if plan.optimizer == "muon"
             else make_optimizer(module, rate)
         )
-        if shares_copies(plan):
+        # Otherwise weights change while micro-batches are in flight.
+        if plan.weight_rule == "flush":
             module.share_copies(optimizer)
+        left = _left_by(module, plan)
         if plan.codec is None:
-            return cls(index, module, module, optimizer, None)
+            return cls(index, module, module, optimizer, None, left)
         coded = CodedStage(plan, plan.codec, index, module, device)
-        return cls(index, module, coded, optimizer, CodecTraining(coded, plan.learning_rate))
+        return cls(index, module, coded, optimizer, CodecTraining(coded, plan.learning_rate), left)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Of the steps from now on."""
@@ -77,3 +81,9 @@ class TrainedStage:
             part.restore(name, partial(restore_layer, self.optimizer, layer, updates=updates))
         if self.codec is not None:
             restore_codec(part, self.codec)
+
+
+def _left_by(module: StageModule, plan: WorkerPlan) -> LeftGradients | None:
+    """With full recompute a first part does all: what it would leave is more than a micro-batch in flight keeps."""
+    splits = plan.order is not None and any("W" in action for action in plan.order.actions)
+    return module.leave_gradients() if splits and plan.recompute != "full" else None

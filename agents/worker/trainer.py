@@ -87,7 +87,7 @@ class Trainer:
         """What the stages of this rank hold now, and what would fit."""
         plan, caps = self.settings.plan, self.settings.rank_plan.caps
         held = [
-            figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter)
+            figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter, stage.left)
             for stage, meter in zip(self.stages, self.activations, strict=True)
         ]
         return account(plan, held, gpu_memory(self.gang.device))

@@ -26,13 +26,10 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 )
 def test_a_split_backward_against_a_whole_one(hidden: int, seq_len: int, recompute: str) -> None:
     import torch
-    from torch.distributed.pipelining._backward import (
-        stage_backward,
-        stage_backward_input,
-        stage_backward_weight,
-    )
 
     from agents.protocol import WorkerModel
+    from agents.worker.left import LeftGradients
+    from agents.worker.matrix import Matrix
     from agents.worker.model import Block
 
     torch.set_num_threads(1)
@@ -40,7 +37,14 @@ def test_a_split_backward_against_a_whole_one(hidden: int, seq_len: int, recompu
         layers=2, hidden=hidden, heads=6, kv_heads=6, head_dim=hidden // 6, ffn=8 * hidden // 3, vocab=256,
         seq_len=seq_len,
     )  # fmt: skip
-    stage = torch.nn.Sequential(*(Block(model, recompute) for _ in range(2)))
+    whole_stage, stage = (
+        torch.nn.Sequential(*(Block(model, recompute, torch.float32) for _ in range(2))) for _ in range(2)
+    )
+    stage.load_state_dict(whole_stage.state_dict())
+    left = LeftGradients([])
+    for module in stage.modules():
+        if isinstance(module, Matrix):
+            module.left = left
     given = torch.randn(4, seq_len, hidden, requires_grad=True)
     taken: dict[str, list[float]] = {"F": [], "B": [], "I": [], "W": []}
 
@@ -50,22 +54,15 @@ def test_a_split_backward_against_a_whole_one(hidden: int, seq_len: int, recompu
     gradient = torch.randn(4, seq_len, hidden)
     gradients = []
     for _ in range(TIMES):
-        for split in (False, True):
-            stage.zero_grad()
+        for computes in (whole_stage, stage):
+            computes.zero_grad()
             given.grad = None
             made: list[torch.Tensor] = []
-            timed("F", lambda made=made: made.append(stage(given)))
-            if split:
-                groups: list[object] = []
-
-                def of_input(made: list[torch.Tensor] = made, groups: list[object] = groups) -> None:
-                    groups.extend(stage_backward_input(made, [gradient], [given], stage.parameters())[1])
-
-                timed("I", of_input)
-                timed("W", lambda groups=groups: stage_backward_weight(stage.parameters(), groups))
-            else:
-                timed("B", lambda made=made: stage_backward(made, [gradient], [given]))
-            gradients.append(torch.cat([each.grad.flatten() for each in stage.parameters()]))
+            timed("F", lambda made=made, computes=computes: made.append(computes(given)))
+            timed("B" if computes is whole_stage else "I", lambda made=made: made[0].backward(gradient))
+            if computes is stage:
+                timed("W", left.take())
+            gradients.append(torch.cat([each.grad.flatten() for each in computes.parameters()]))
     torch.testing.assert_close(gradients[-1], gradients[-2])
     forward, whole, of_inputs, of_weights = (median(taken[kind]) for kind in "FBIW")
     split = of_inputs + of_weights

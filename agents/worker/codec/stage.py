@@ -38,16 +38,19 @@ class CodedStage(nn.Module):
     def forward(self, received: Tensor, *with_it: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         ids = received.to(ID_DTYPE) if self.is_first else with_it[0] if with_it else None
         stream = received
-        # The codec computes in the precision of the layers.
-        with torch.autocast(
-            self.module.device_type, dtype=torch.bfloat16, enabled=self.module.half_precision
-        ):
-            if self.receiver is not None:
+        if self.receiver is not None:
+            with self._in_precision_of_layers():
                 stream = self.receiver(received, ids)
-            stream = self.module(stream)
-            if self.sender is not None:
+        stream = self.module(stream)
+        if self.sender is not None:
+            with self._in_precision_of_layers():
                 stream = self.sender(stream, ids)
         return (stream, ids) if self.sends_ids and ids is not None else stream
+
+    def _in_precision_of_layers(self) -> torch.autocast:
+        return torch.autocast(
+            self.module.device_type, dtype=torch.bfloat16, enabled=self.module.half_precision
+        )
 
 
 def last_layer(plan: WorkerPlan, stage: int) -> int:

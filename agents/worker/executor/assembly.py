@@ -81,7 +81,7 @@ def on_torch(
         takes = (tokens,) if stage.index == 0 else message_example(plan, stage.index - 1, gang.device)
         gives = message_example(plan, stage.index, gang.device)
         runtime_stages.append(
-            pipeline_stage(stage.computes, stage.index, count, takes, gives, gang.pipeline, meter)
+            pipeline_stage(stage.computes, stage.index, count, takes, gives, gang.pipeline, meter, stage.left)
         )
     return TorchExecutor(runtime_stages, settings.rank_plan, loss, update, meter)
 
@@ -102,7 +102,7 @@ def on_ours(
         beside = (
             () if stage.codec is None else [each for end in stage.codec.ends for each in end.parameters()]
         )
-        work[stage.index] = StageWork(stage.computes, loss, stage.index == 0, rule, meter, beside)
+        work[stage.index] = StageWork(stage.computes, loss, rule, meter, stage.left, beside)
     given = {
         index: message_example(plan, index, gang.device)
         for stage in stages

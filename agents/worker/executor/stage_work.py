@@ -1,24 +1,22 @@
 """What a stage computes for one micro-batch: its forward, and its backward, whole or in two parts.
 
-Of a split backward the first part computes the gradient of the stage's input and keeps the gradients that reach each
-layer with weights, the second continues from there into the weights: nothing is computed twice (Qi et al., arXiv
-2401.10241). Both parts are torch.distributed.pipelining's own; tests/integration/worker/test_pipelining_contract.py
-holds what is used of them.
+Of a split backward the first part goes through the whole stage and leaves the gradients of its weights, which the
+second computes (`agents.worker.left`): nothing is computed twice, and nothing else is kept between the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from agents.worker.busy import BusyMeter
 from agents.worker.executor.messages import Tensors
 from agents.worker.executor.weights import WeightRule
+from agents.worker.left import LeftGradients
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(logits, targets) -> the mean loss of a micro-batch."""
@@ -33,15 +31,6 @@ class _InFlight:
     """The loss, on the last stage."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """What a micro-batch keeps between the two parts of its backward."""
-
-    held: _InFlight
-    gradients: Tensors | None
-    groups: list[dict[str, Any]]
-
-
 class StageWork:
     """Computes one stage. The gradient of each micro-batch's own mean loss is added to `parameter.grad`.
 
@@ -52,19 +41,20 @@ class StageWork:
         self,
         module: nn.Module,
         loss: Loss | None,
-        is_first: bool,
         rule: WeightRule,
         meter: BusyMeter,
+        left: LeftGradients | None = None,
         beside: Sequence[nn.Parameter] = (),
     ) -> None:
         """`loss` is that of the last stage, and None on all others.
 
-        `beside` are parameters of the module that the rule does not update.
+        `left` is where backwards of the module leave the gradients of its weights; without it the first part of a
+        split backward does all. `beside` are parameters of the module that the rule does not update.
         """
-        self._module, self._loss, self._is_first = module, loss, is_first
-        self.rule, self._meter, self._beside = rule, meter, beside
+        self._module, self._loss = module, loss
+        self.rule, self._meter, self._left, self._beside = rule, meter, left, beside
         self._in_flight: dict[int, _InFlight] = {}
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Callable[[], None]] = {}
 
     def forward(self, micro_batch: int, inputs: Tensors, target: Tensor | None) -> Tensors:
         """What the next stage takes; the loss, on the last stage, which takes the target of the micro-batch."""
@@ -80,37 +70,28 @@ class StageWork:
 
     def backward(self, micro_batch: int, gradients: Tensors | None) -> Tensors:
         """The gradients of the input, none on the first stage; `gradients` are those of the output, None of a loss."""
-        held = self._in_flight.pop(micro_batch)
-        with self._meter.computing(), self.rule.backward_weights(micro_batch):
-            torch.autograd.backward(held.learned, gradients)
-        self.rule.after_backward(micro_batch)
-        return tuple(tensor.grad for tensor in held.inputs if tensor.grad is not None)
+        found = self.input_gradient(micro_batch, gradients)
+        self.weight_gradient(micro_batch)
+        return found
 
     def input_gradient(self, micro_batch: int, gradients: Tensors | None) -> Tensors:
-        """The first part of a split backward. The first stage, whose input has no gradient, leaves all to W."""
+        """The first part of a split backward: as `backward`, but those of the weights are left for the second."""
         held = self._in_flight.pop(micro_batch)
-        if self._is_first:
-            self._pending[micro_batch] = _Pending(held, gradients, [])
-            return ()
-        with self._meter.computing(), self.rule.backward_weights(micro_batch):
-            found, groups = stage_backward_input(
-                list(held.learned),
-                None if gradients is None else list(gradients),
-                list(held.inputs),
-                self._module.parameters(),
-            )
-        self._pending[micro_batch] = _Pending(held, None, groups)
-        return tuple(gradient for gradient in found if gradient is not None)
+        leaving = nullcontext() if self._left is None else self._left.leaving_others()
+        with self._meter.computing(), self.rule.backward_weights(micro_batch), leaving:
+            torch.autograd.backward(held.learned, gradients)
+        if self._left is None:
+            self.rule.after_backward(micro_batch)
+        else:
+            self._pending[micro_batch] = self._left.take()
+        return tuple(tensor.grad for tensor in held.inputs if tensor.grad is not None)
 
     def weight_gradient(self, micro_batch: int) -> None:
         """The second part of a split backward."""
-        pending = self._pending.pop(micro_batch)
-        with self._meter.computing(), self.rule.backward_weights(micro_batch):
-            if self._is_first:
-                torch.autograd.backward(pending.held.learned, pending.gradients)
-            else:
-                stage_backward_weight(self._module.parameters(), pending.groups)
-        self.rule.after_backward(micro_batch)
+        if self._left is not None:
+            with self._meter.computing():
+                self._pending.pop(micro_batch)()
+            self.rule.after_backward(micro_batch)
 
     def mean_gradients(self, micro_batches: int) -> None:
         """What follows the last backward: the gradients by which an iteration ends, averaged, beside the rule too."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 from torch.distributed.pipelining.schedules import _add_send_recv, _PipelineScheduleRuntime
 
 from agents.protocol import WorkerOrder
 from agents.worker.busy import BusyMeter
 from agents.worker.executor.from_wire import rank_plan
+from agents.worker.left import LeftGradients
+from agents.worker.matrix import Matrix
 from agents.worker.schedule import (
     PlannedRuntime,
     TorchExecutor,
@@ -111,24 +112,36 @@ def test_an_order_with_messages_gets_its_reductions() -> None:
     assert issubclass(PlannedRuntime, _PipelineScheduleRuntime)
 
 
-def test_both_parts_of_a_split_backward_come_to_the_whole_one() -> None:
-    """With a norm, a residual and a weight that is used twice; nothing is computed before its part."""
-    module = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.GELU())
-    shared = module[1]
-    x = torch.randn(3, 4, requires_grad=True)
-    gradient = torch.randn(3, 4)
+def test_torch_leaves_the_gradients_of_weights_to_the_second_part(alone: dist.ProcessGroup) -> None:
+    """`dw_builder`: asked after a whole backward and after a first part alike, and called for W."""
+    told: list[str] = []
 
-    def output() -> torch.Tensor:
-        return x + shared(module(x))
+    class Left(LeftGradients):
+        def take(self) -> Callable[[], None]:
+            compute = super().take()
 
-    output().backward(gradient)
-    whole = [each.grad for each in (x, *module.parameters())]
-    x.grad = None
-    module.zero_grad()
+            def told_of() -> None:
+                told.append(f"{self.held_bytes > 0}")
+                compute()
 
-    (found,), groups = stage_backward_input([output()], [gradient], [x], module.parameters())
+            return told_of
 
-    assert all(parameter.grad is None for parameter in module.parameters())
-    stage_backward_weight(module.parameters(), groups)
-    for split, right in zip((found, *(each.grad for each in module.parameters())), whole, strict=True):
-        torch.testing.assert_close(split, right)
+    left, matrix = Left([]), Matrix(3, 3, torch.float32)
+    matrix.left = left
+    x, target = torch.randn(4, 3), torch.randn(4, 3)
+    torch.nn.functional.mse_loss(x @ matrix.weight.T, target).backward()
+    assert matrix.weight.grad is not None
+    whole_batch, matrix.weight.grad = matrix.weight.grad, None
+    meter = BusyMeter(torch.device("cpu"))
+    order = WorkerOrder(stage_ranks=[0], actions=["0F0", "0F1", "0B1", "0I0", "0W0"])
+    plan = rank_plan(
+        wire_plan(together(line(1), gpipe(1, 2)), 0, order=order, window=[2], layers_per_stage=[1]), 0, 1
+    )
+    given = torch.empty(2, 3, requires_grad=True)
+    stage = pipeline_stage(matrix, 0, 1, (torch.empty(2, 3),), (given,), alone, meter, left)
+    executor = TorchExecutor([stage], plan, torch.nn.functional.mse_loss, lambda: None, meter)
+
+    one_step(executor, x, target)
+
+    assert told == ["True", "True"]
+    torch.testing.assert_close(matrix.weight.grad, whole_batch)

@@ -12,7 +12,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
 from agents.worker.failures import memory_accounted
-from agents.worker.half_precision import forget_copies
 from agents.worker.memory import ActivationMeter, GpuMemory, StageFigures, account, figures
 from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
@@ -27,7 +26,7 @@ PLAN = WorkerPlan(
 )  # fmt: skip
 HELD = StageFigures(
     stage=0, first_layer=0, layers=4, weights=10 * MB, gradients=10 * MB, optimizer=20 * MB,
-    optimizer_needed=20 * MB, copies=0, in_flight=3, window=6, micro_batch_bytes=10 * MB,
+    optimizer_needed=20 * MB, copies=0, in_flight=3, window=6, micro_batch_bytes=10 * MB, left=0,
 )  # fmt: skip
 
 
@@ -45,7 +44,7 @@ class Squares(nn.Module):
 @pytest.mark.parametrize(("has_loss", "kept"), [(False, 2 * 4 * 8 * 4), (True, 3 * 4 * 8 * 4)])
 def test_what_a_micro_batch_keeps_is_measured_without_the_weights(has_loss: bool, kept: int) -> None:
     module = Squares()
-    meter = ActivationMeter(module, has_loss=has_loss, shares_copies=False)
+    meter = ActivationMeter(module, has_loss=has_loss)
     outputs = [module(torch.ones(4, 8)) for _ in range(3)]
     assert meter.micro_batch_bytes == kept
     assert meter.in_flight == 3
@@ -60,7 +59,7 @@ def test_measuring_changes_no_gradient() -> None:
     plain, x = Squares(), torch.randn(4, 8)
     metered = Squares()
     metered.load_state_dict(plain.state_dict())
-    ActivationMeter(metered, has_loss=False, shares_copies=False)
+    ActivationMeter(metered, has_loss=False)
     for module in (plain, metered):
         module(x).square().sum().backward()
 
@@ -71,11 +70,11 @@ def test_measuring_changes_no_gradient() -> None:
 def test_the_figures_are_those_of_the_tensors(optimizer: str) -> None:
     module = StageModule(PLAN, 0, torch.device("cpu"))
     made = make_muon(module.named_layers(), 0.1) if optimizer == "muon" else make_optimizer(module, 0.1)
-    meter = ActivationMeter(module, has_loss=False, shares_copies=False)
+    meter = ActivationMeter(module, has_loss=False)
     module(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
-    before = figures(PLAN, 0, 6, module, made, meter)
+    before = figures(PLAN, 0, 6, module, made, meter, None)
     made.step()
-    after = figures(PLAN, 0, 6, module, made, meter)
+    after = figures(PLAN, 0, 6, module, made, meter, None)
 
     weights = 4 * sum(parameter.numel() for parameter in module.parameters())
     assert before.weights == before.gradients == weights
@@ -91,7 +90,7 @@ def test_micro_batches_in_flight_share_the_copies_of_weights_or_hold_their_own(
     recompute: str, shares: bool
 ) -> None:
     module = half_precision_stage(recompute, shares)
-    meter = ActivationMeter(module, has_loss=False, shares_copies=shares)
+    meter = ActivationMeter(module, has_loss=False)
     stream = torch.zeros(4, 8, 16, dtype=torch.bfloat16, requires_grad=True)
     module(stream)
     kept: dict[int, int] = {}
@@ -129,9 +128,8 @@ def test_a_layer_keeps_what_the_planner_counts(recompute: Recompute, dtype: str,
         shares = dtype == "bf16"
         if shares:
             module.share_copies(make_optimizer(module, 0.1))
-        meter = ActivationMeter(module, has_loss=False, shares_copies=shares)
+        meter = ActivationMeter(module, has_loss=False)
         module(torch.zeros(4, 8, 16, dtype=torch.bfloat16 if shares else torch.float32, requires_grad=True))
-        forget_copies()
         kept.append(meter.micro_batch_bytes)
 
     planned_for = ModelShape("x", **shape, seq_len=8, gated_mlp=True)

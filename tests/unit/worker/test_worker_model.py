@@ -86,7 +86,7 @@ def test_recomputing_keeps_less_for_the_backward_pass(recompute: str, kept: str)
             sizes[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        block = Block(MODEL, how)  # type: ignore[arg-type]
+        block = Block(MODEL, how, torch.float32)  # type: ignore[arg-type]
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             block(torch.randn(2, 16, 32, requires_grad=True))
         return sum(sizes.values())
@@ -99,8 +99,8 @@ def test_recomputing_keeps_less_for_the_backward_pass(recompute: str, kept: str)
 
 
 def test_grouped_queries_are_full_heads_with_shared_keys() -> None:
-    grouped = Attention(MODEL, "none")
-    full = Attention(MODEL.model_copy(update={"kv_heads": 4}), "none")
+    grouped = Attention(MODEL, "none", torch.float32)
+    full = Attention(MODEL.model_copy(update={"kv_heads": 4}), "none", torch.float32)
     full.query.load_state_dict(grouped.query.state_dict())
     full.output.load_state_dict(grouped.output.state_dict())
     with torch.no_grad():

@@ -112,7 +112,7 @@ def test_a_step_of_an_optimizer_counts_as_computing_whoever_asks_for_it(
 
 def test_flops_are_counted_as_the_planner_counts_them() -> None:
     model = WorkerModel(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, ffn=12, vocab=256, seq_len=10)
-    layers = torch.nn.Sequential(*(Block(model, "none") for _ in range(LAYERS)))
+    layers = torch.nn.Sequential(*(Block(model, "none", torch.float32) for _ in range(LAYERS)))
     matrices_and_norms = LAYERS * (4 * 8 * 8 + 3 * 8 * 12 + 2 * 8)
 
     assert layer_flops(model, layers) == 10 * (6 * matrices_and_norms + 12 * LAYERS * 8 * 10)
@@ -121,7 +121,7 @@ def test_flops_are_counted_as_the_planner_counts_them() -> None:
 def test_the_probe_tells_what_it_measured() -> None:
     sustained = measure("cpu", 0.1)
     shape = SHAPES["cpu"]
-    layers = torch.nn.Sequential(*(Block(shape.model, "none") for _ in range(LAYERS)))
+    layers = torch.nn.Sequential(*(Block(shape.model, "none", shape.stream_dtype) for _ in range(LAYERS)))
     took_s = sustained.forward_s + sustained.backward_s
 
     assert sustained.sustained_flops * took_s == pytest.approx(

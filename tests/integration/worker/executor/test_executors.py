@@ -132,7 +132,9 @@ def serial_losses(plan: Plan, choice: RuleChoice, steps: int) -> list[list[float
         )
         for stage in stages
     ]
-    pipeline = SerialPipeline([stage.module for stage in stages], rules, cross_entropy)
+    pipeline = SerialPipeline(
+        [stage.module for stage in stages], rules, cross_entropy, [stage.left for stage in stages]
+    )
     order = [each.computations for each in rank_plans(plan, weight_rule=choice.name)]
     corpus = load_corpus(None, told.model.seq_len)
     losses = []
@@ -155,7 +157,7 @@ def assert_same(one: Mapping[str, list[float]], other: Mapping[str, list[float]]
 
 def one_process(plan: Plan) -> tuple[list[float], dict[str, list[float]]]:
     """(losses, gradients) of the first step of the plain loop."""
-    told = wire_plan(plan, 0)
+    told = wire_plan(plan, 0, order=None)
     stages = [TrainedStage.of(told, index, torch.device("cpu")) for index in range(len(plan.pipeline.stages))]
     corpus = load_corpus(None, told.model.seq_len)
     sequences = told.micro_batch * told.micro_batches

@@ -40,7 +40,7 @@ class Stage:
         self.coded = CodedStage(self.plan, codec, index, self.module, CPU)
         self.codec = CodecTraining(self.coded, self.plan.learning_rate)
         self.optimizer = make_optimizer(self.module, self.plan.learning_rate)
-        self.trained = TrainedStage(index, self.module, self.coded, self.optimizer, self.codec)
+        self.trained = TrainedStage(index, self.module, self.coded, self.optimizer, self.codec, None)
         self.is_first = index == 0
 
     def read(self, folder: CheckpointFolder) -> None:

@@ -49,7 +49,7 @@ def executor(cap: int, binding: str = "strict") -> tuple[PipelineExecutor, list[
         0, (0,), windowed(0, cap, M), (cap,), M, "hint" if binding == "hint" else "strict", "current", True
     )
     meter = BusyMeter(CPU)
-    work = {0: StageWork(stage, cross_entropy, True, rule, meter)}
+    work = {0: StageWork(stage, cross_entropy, rule, meter)}
     messages = Messages(cast(ProcessGroup, None), plan, {})  # nothing leaves the rank
     return PipelineExecutor(plan, work, messages, None, meter), [each.data for each in stage.parameters()]
 

@@ -13,6 +13,7 @@ from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.executor.rules.stashed import Stashed
 from agents.worker.executor.rules.update import Update
 from agents.worker.executor.rules.versions import unseen_by_autograd, version_of
+from agents.worker.matrix import Matrix
 from tests.unit.worker.rules.tiny import alone
 
 
@@ -136,17 +137,18 @@ def test_unseen_an_update_in_place_gives_the_backward_new_weights_everywhere() -
 
 
 def test_in_bf16_matrices_are_those_of_the_forward_whatever_the_rule() -> None:
-    """Autocast computes with a bf16 copy of each matrix, which the graph keeps: norms alone see an update."""
-    stage, x = NormAndLinear(), inputs()[0]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = stage(x)
+    """They multiply with bf16 copies, which the graph keeps: norms alone see an update."""
+    stage, fresh = NormAndLinear(), NormAndLinear()
+    for each in (stage, fresh):
+        each.linear = Matrix(4, 4, torch.bfloat16)
+    fresh.load_state_dict(stage.state_dict())
+    x, again = inputs()[0], inputs()[0]
+    output = stage(x)
     with torch.no_grad(), unseen_by_autograd(list(stage.parameters())):
         stage.linear.weight.mul_(2)
     output.sum().backward()
 
-    fresh = inputs()[0]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        NormAndLinear()(fresh).sum().backward()
+    fresh(again).sum().backward()
     assert x.grad is not None
-    assert fresh.grad is not None
-    assert torch.equal(x.grad, fresh.grad)
+    assert again.grad is not None
+    assert torch.equal(x.grad, again.grad)
