@@ -28,7 +28,7 @@ from scheduler.job import Elasticity, JobSpec
 from scheduler.parameters import parameter_count
 from scheduler.placement import Placement, Transfer
 from scheduler.plan import Hold, Move, Plan, Preempt, Reject, Start
-from scheduler.profile import BYTES_PER_PARAMETER, in_flight_limit, split_layers, stage_profiles
+from scheduler.profile import BYTES_PER_PARAMETER, in_flight_room, split_layers, stage_profiles
 from scheduler.snapshot import RunningJob, Snapshot, StateSpan, WaitingJob
 
 RELATIVE_TOLERANCE = 1e-9
@@ -340,24 +340,25 @@ def _memory(cluster: Cluster, start: _Begun) -> Iterator[Violation]:
         yield Violation(start.job_id, Rule.MEMORY, str(error))
         return
     for stage, (profile, gpu) in enumerate(zip(profiles, gpus, strict=True)):
-        held = _held(placement, stage)
-        most = in_flight_limit(profile, gpu)
+        held = _held(placement, stage, profile.pending_share)
+        most = in_flight_room(profile, gpu)
         if held > most:
             yield Violation(
                 start.job_id,
                 Rule.MEMORY,
-                f"stage {stage} holds {held} micro-batches, the memory of {gpu.name} is enough for {most}",
+                f"stage {stage} holds {held:g} micro-batches, the memory of {gpu.name} is enough for {most:.4g}",
             )
 
 
-def _held(placement: Placement, stage: int) -> int:
-    """Micro-batches of which a stage holds activations, at most: they stay until the gradients of weights are done."""
+def _held(placement: Placement, stage: int, pending_share: float) -> float:
+    """Micro-batches of which a stage holds activations, at most: a part of them until gradients of weights are done."""
     if not placement.order:
-        return placement.window[stage] + (placement.lag[stage] if placement.lag else 0)
-    most = held = 0
+        return placement.window[stage] + (placement.lag[stage] * pending_share if placement.lag else 0)
+    most, flying, pending = 0.0, 0, 0
     for letter, _ in _computations(placement.order[stage].upper()):
-        held += (letter == "F") - (letter in "BW")
-        most = max(most, held)
+        flying += (letter == "F") - (letter in "BI")
+        pending += (letter == "I") - (letter == "W")
+        most = max(most, flying + pending * pending_share)
     return most
 
 

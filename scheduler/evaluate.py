@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from operator import add
 
 from scheduler.cluster import Cluster, GpuType
 from scheduler.errors import InvalidValueError
@@ -29,6 +28,7 @@ from scheduler.profile import (
     StageProfile,
     Workload,
     in_flight_limit,
+    in_flight_room,
     message_bytes_of,
     profiles_of,
     projector_bytes_of,
@@ -43,11 +43,12 @@ class Evaluation:
     `iteration_s` = `timeline_s` (first forward to last backward) + the longest `sync_s` of a stage for each update, and
     with a codec the exchange of its projectors. Where updates come within an iteration the pipeline stays full from one
     to the next: then `timeline_s` is what an iteration takes in the long run.
-    `busy_fraction` is the part of an iteration that each stage computes, `held` the most micro-batches that it has in
-    flight, of two parts together. `fits` tells whether every stage has the memory for that; a placement that does not
-    fit must not be used. `placement` is complete: its window, or its order, is the one that was simulated, its schedule
-    the job's; or strict 1F1B, where no window that slack 1F1B could have is faster and fits (`pipeline/choice.py`); or
-    what `auto` came to (`pipeline/plan/auto.py`). Where that splits backwards, `whole` is the best that leaves them
+    `busy_fraction` is the part of an iteration that each stage computes, `held` the most micro-batches that it holds,
+    of two parts together; those between the parts of their backward count as their `pending_share`. `fits` tells
+    whether every stage has the memory for that; a placement that does not fit must not be used. `placement` is
+    complete: its window, or its order, is the one that was simulated, its schedule the job's; or strict 1F1B, where no
+    window that slack 1F1B could have is faster and fits (`pipeline/choice.py`); or what `auto` came to
+    (`pipeline/plan/auto.py`). Where that splits backwards, `whole` is the best that leaves them
     whole.
     """
 
@@ -57,7 +58,7 @@ class Evaluation:
     busy_fraction: tuple[float, ...]
     fits: bool
     stage_profiles: tuple[StageProfile, ...]
-    held: tuple[int, ...]
+    held: tuple[float, ...]
     whole: Choice | None = field(default=None, compare=False)
 
     @property
@@ -129,7 +130,7 @@ def _evaluate(
     choose = choose_full_window if work.keeps_full else choose_window
     choice = choose(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
-    return _outcome(work, placement, profiles, _held(placement), limits, choice.timeline)
+    return _outcome(work, placement, profiles, choice.window, limits, choice.timeline)
 
 
 def _evaluate_auto(
@@ -138,7 +139,8 @@ def _evaluate_auto(
     split = _split(work, gpus, segments, cuts)
     best = fastest_window(split, work.micro_batches)
     placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
-    profiles, held = profiles_of(work, _under(gpus, segments)), _held(placement)
+    profiles = profiles_of(work, _under(gpus, segments))
+    held = _held(placement, profiles)
     if not best.lag:
         return _outcome(work, placement, profiles, held, split.limits, best.whole.timeline)
     timeline = lagged_timeline(split, best.window, best.lag, work.micro_batches)
@@ -180,7 +182,7 @@ def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) 
         chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
         in_time = full_timeline if work.keeps_full else simulate
         timeline = in_time(chain, placement.window, work.micro_batches)
-    return _outcome(work, placement, profiles, _held(placement), limits, timeline)
+    return _outcome(work, placement, profiles, _held(placement, profiles), limits, timeline)
 
 
 def _of_order(
@@ -194,10 +196,11 @@ def _of_order(
     busy_s = [0.0] * placement.stages
     for stage in pipeline.stages:
         busy_s[stage.rank] += work.micro_batches * (stage.cost.forward_s + stage.cost.backward_s)
-    held = computations.most_held(placement.stages)
     profiles = stage_profiles_of(work, under)
-    limits = [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
-    return _outcome(work, placement, profiles, held, limits, Timeline(makespan_s, tuple(busy_s), held))
+    held = computations.most_held(placement.stages, profiles[0].pending_share)
+    limits = [in_flight_room(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+    in_flight = tuple(map(int, computations.most_held(placement.stages)))
+    return _outcome(work, placement, profiles, held, limits, Timeline(makespan_s, tuple(busy_s), in_flight))
 
 
 @lru_cache(maxsize=256)
@@ -230,8 +233,8 @@ def _outcome(
     work: Workload,
     placement: Placement,
     profiles: tuple[StageProfile, ...],
-    held: tuple[int, ...],
-    limits: Sequence[int],
+    held: tuple[float, ...],
+    limits: Sequence[float],
     timeline: Timeline,
 ) -> Evaluation:
     updates_s = work.updates * max(profile.sync_s for profile in profiles)
@@ -255,9 +258,12 @@ def _projector_s(work: Workload, cuts: Sequence[Cut]) -> float:
     return max((2 * (cut.latency_s + bits / cut.bandwidth_bps) for cut in cuts), default=0.0) if bits else 0.0
 
 
-def _held(placement: Placement) -> tuple[int, ...]:
-    """How many micro-batches each stage holds at most: until the gradients of their weights are done."""
-    return tuple(map(add, placement.window, placement.lag)) if placement.lag else placement.window
+def _held(placement: Placement, profiles: Sequence[StageProfile]) -> tuple[float, ...]:
+    """How many micro-batches each stage of a window holds at most."""
+    if not placement.lag:
+        return placement.window
+    each = zip(placement.window, placement.lag, profiles, strict=True)
+    return tuple(cap + behind * profile.pending_share for cap, behind, profile in each)
 
 
 def _gpu(cluster: Cluster, segment: Segment) -> GpuType:

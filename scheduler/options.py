@@ -23,7 +23,7 @@ from scheduler.profile import (
     boundary_bytes,
     boundary_bytes_of,
     can_have,
-    in_flight_limit,
+    in_flight_room,
     k_min,
     least_window,
     pace_s,
@@ -229,7 +229,7 @@ def fitting_stages(spec: JobSpec, gpu: GpuType, stages: int) -> tuple[bool, ...]
     """For each of `stages` stages whether it fits in the memory of that GPU type with the least window."""
     profiles = stage_profiles(spec, (gpu,) * stages)
     windows = least_window(Workload.of(spec), stages)
-    return tuple(in_flight_limit(p, gpu) >= need for p, need in zip(profiles, windows, strict=True))
+    return tuple(in_flight_room(p, gpu) >= need for p, need in zip(profiles, windows, strict=True))
 
 
 def k_star(

@@ -40,6 +40,7 @@ from scheduler.parameters import (
 )
 from scheduler.pipeline.plan import laid_out
 from scheduler.pipeline.plan.ir import LowRank
+from scheduler.pipeline.schedules import strict_window
 
 __all__ = [
     "StageProfile",
@@ -51,6 +52,7 @@ __all__ = [
     "builtin_pending_bytes",
     "flops_per_token",
     "in_flight_limit",
+    "in_flight_room",
     "k_min",
     "layer_activation_bytes",
     "layer_parameters",
@@ -84,6 +86,7 @@ class StageProfile:
     gradients' all-reduce that is not hidden, and the optimizer step. `layers` counts whole transformer layers.
     `most_in_flight` is how many micro-batches the rule of its updates allows, whatever the memory. Where two parts of
     the model stand on it, it is both together, and `inflight_bytes` is for each micro-batch in flight on one of them.
+    `pending_share` is what is left of `inflight_bytes` between the two parts of a split backward.
     """
 
     forward_s: float
@@ -93,6 +96,7 @@ class StageProfile:
     sync_s: float
     layers: int
     most_in_flight: int = UNLIMITED
+    pending_share: float = 1.0
 
     @property
     def pace_s(self) -> float:
@@ -218,12 +222,17 @@ def boundary_bytes(spec: JobSpec) -> float:
 def in_flight_limit(stage: StageProfile, gpu: GpuType) -> int:
     """How many micro-batches a stage can have in flight on that GPU (0: not even its weights leave room), and may by
     the rule of its updates."""
+    return int(in_flight_room(stage, gpu))
+
+
+def in_flight_room(stage: StageProfile, gpu: GpuType) -> float:
+    """As `in_flight_limit`, with the part of one for which there is room beside them."""
     room = USABLE_MEMORY * gpu.memory_bytes - stage.weight_bytes
     if room < 0:
-        return 0
+        return 0.0
     if stage.inflight_bytes <= 0:
-        return stage.most_in_flight
-    return min(stage.most_in_flight, int(room / stage.inflight_bytes))
+        return float(stage.most_in_flight)
+    return min(float(stage.most_in_flight), room / stage.inflight_bytes)
 
 
 def k_min(spec: JobSpec, gpu: GpuType) -> int | None:
@@ -388,6 +397,7 @@ def _together(parts: Sequence[StageProfile]) -> StageProfile:
         inflight_bytes=max(part.inflight_bytes for part in parts),
         sync_s=sum(part.sync_s for part in parts),
         layers=sum(part.layers for part in parts),
+        pending_share=max(part.pending_share for part in parts),
     )
 
 
@@ -398,6 +408,7 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
     split = split_layers(work.model, len(gpus))
     flops, parameters, layer_bytes = _shares(work, split), _stage_parameters(work, split), _layer_bytes(work)
     working, codec_bytes = _recomputed_bytes(work), _codec_end_bytes(work)
+    pending_share = _pending_share(work)
     times = {each: _forward_backward_s(work, each) for each in set(gpus)}
     profiles = []
     for stage, gpu in enumerate(gpus):
@@ -416,6 +427,7 @@ def profiles_of(work: Workload, gpus: tuple[GpuType, ...]) -> tuple[StageProfile
                 sync_s=_sync_s(work, parameters[stage], backward_s, split[stage], gpu),
                 layers=split[stage],
                 most_in_flight=work.versions.most_in_flight or UNLIMITED,
+                pending_share=pending_share,
             )
         )
     return tuple(profiles)
@@ -434,7 +446,7 @@ def _k_min(work: Workload, gpu: GpuType) -> int | None:
             continue
         profiles = profiles_of_stages(work, (gpu,) * stages)
         needs = least_window(work, stages)
-        if all(in_flight_limit(each, gpu) >= need for each, need in zip(profiles, needs, strict=True)):
+        if all(in_flight_room(each, gpu) >= need for each, need in zip(profiles, needs, strict=True)):
             return stages
     return None
 
@@ -444,18 +456,21 @@ def can_have(work: Workload, stages: int) -> bool:
     return laid_out.is_possible(work.schedule, work.model.layers, stages, work.micro_batches)
 
 
-def least_window(work: Workload, stages: int) -> tuple[int, ...]:
-    """The in-flight caps that must fit in memory for the job to run at all, stage by stage.
+def least_window(work: Workload, stages: int) -> tuple[float, ...]:
+    """How many micro-batches must fit in memory for the job to run at all, stage by stage.
 
-    Of two parts together. Raises InvalidValueError for a number of stages that the schedule cannot have.
+    Of two parts together; a micro-batch between the two parts of its backward counts as its `pending_share`. Raises
+    InvalidValueError for a number of stages that the schedule cannot have.
     """
+    share = _pending_share(work)
     if work.schedule is Schedule.GPIPE:
         return (work.micro_batches,) * stages
     if work.schedule is Schedule.ZB_H1:
-        return (min(stages, work.micro_batches),) * stages
+        most = min(stages, work.micro_batches)
+        return tuple(cap + (most - cap) * share for cap in strict_window(stages, work.micro_batches))
     if work.schedule.parts > 1:
-        return laid_out.laid_out(work.schedule, stages, work.micro_batches).held
-    return tuple(min(stages - stage, work.micro_batches) for stage in range(stages))
+        return laid_out.laid_out(work.schedule, stages, work.micro_batches).held(share)
+    return strict_window(stages, work.micro_batches)
 
 
 @lru_cache(maxsize=16384)
@@ -529,6 +544,15 @@ def _layer_bytes(work: Workload) -> float:
     if work.measured is not None:
         return work.measured.inflight_bytes / (work.model.layers * work.tensor)
     return _kept_bytes(work, work.recompute)
+
+
+def _pending_share(work: Workload) -> float:
+    """The part of `_layer_bytes` that stays between the two parts of a split backward: all of it, where the layers are
+    not the built-in worker's."""
+    if work.measured is not None or not work.builtin_layers:
+        return 1.0
+    of_layer = work.model, work.micro_batch, work.recompute, work.bytes_per_element
+    return builtin_pending_bytes(*of_layer) / builtin_layer_bytes(*of_layer)
 
 
 def _recomputed_bytes(work: Workload) -> float:

@@ -60,7 +60,7 @@ def slack_window(delay_s: Sequence[float], pace_s: float, micro_batches: int) ->
     return tuple(min(cap, micro_batches) for cap in reversed(caps))
 
 
-def fits(window: Sequence[int], limits: Sequence[int]) -> bool:
+def fits(window: Sequence[float], limits: Sequence[float]) -> bool:
     """Whether every stage can hold its cap."""
     return all(map(le, window, limits))
 

@@ -41,14 +41,16 @@ class SplitChain:
     """A chain whose backwards may be split, and its memory.
 
     `weight_gradient_s` is the part of `chain.backward_s` that is W: 0 where it cannot be split off. `limits[s]` is how
-    many micro-batches stage s can hold; it holds one from the start of F to the end of B or W. A split backward takes
-    `splitting_s` longer than a whole one: it is counted with I, and empty where it is nothing.
+    many micro-batches stage s can hold; it holds one from the start of F to the end of B or I, and from there to the
+    end of W a part of it, `pending_share`; all of it where that is empty. A split backward takes `splitting_s` longer
+    than a whole one: it is counted with I, and empty where it is nothing.
     """
 
     chain: Chain
     weight_gradient_s: tuple[float, ...]
     limits: tuple[int, ...]
     splitting_s: tuple[float, ...] = ()
+    pending_share: tuple[float, ...] = ()
 
     @property
     def input_gradient_s(self) -> tuple[float, ...]:
@@ -61,16 +63,23 @@ class SplitChain:
 
     def longest_lag(self, window: Sequence[int]) -> Lag:
         """W as far behind as in ZB-H1, where the memory holds it: then no stage's W keeps another's I waiting."""
-        return tuple(min(window[0], limit) - cap for cap, limit in zip(window, self.limits, strict=True))
+        shares = self.pending_share or (1.0,) * len(window)
+        return tuple(
+            min(window[0] - cap, int((limit - cap) / share) if share else window[0])
+            for cap, limit, share in zip(window, self.limits, shares, strict=True)
+        )
 
     def pipeline(self, *, split: bool = True) -> Pipeline:
         """The same as stages on workers: a region between any two cuts, a byte for a micro-batch in flight. With whole
         backwards (not `split`) nothing is spent on splitting them."""
         chain = self.chain
-        input_s = self.input_gradient_s if split else replace(self, splitting_s=()).input_gradient_s
+        inputs_s = self.input_gradient_s if split else replace(self, splitting_s=()).input_gradient_s
+        shares = self.pending_share or (1.0,) * chain.stages
         costs = [
-            StageCost(*seconds, inflight_bytes=1.0, pending_bytes=1.0)
-            for seconds in zip(chain.forward_s, input_s, self.weight_gradient_s, strict=True)
+            StageCost(forward_s, input_s, weight_s, inflight_bytes=1.0, pending_bytes=share)
+            for forward_s, input_s, weight_s, share in zip(
+                chain.forward_s, inputs_s, self.weight_gradient_s, shares, strict=True
+            )
         ]
         regions = [f"region {number}" for number in accumulate((0, *(delay > 0 for delay in chain.delay_s)))]
         links = [

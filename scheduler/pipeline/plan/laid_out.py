@@ -38,14 +38,16 @@ _ORDERS: dict[Schedule, Callable[[int, int], Order]] = {
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """An order on its layout. `caps` is for each stage the most that it has in flight, `held` for each rank the most
-    that its two stages have in flight together."""
+    """An order on its layout. `caps` is for each stage the most that it has in flight."""
 
     layout: Layout
     text: OrderText
     computations: Computations
     caps: tuple[int, ...]
-    held: tuple[int, ...]
+
+    def held(self, pending_share: float) -> tuple[float, ...]:
+        """As `Computations.most_held`."""
+        return _held(self.computations, self.layout.ranks, pending_share)
 
     @property
     def order(self) -> Order:
@@ -103,5 +105,9 @@ def laid_out(schedule: Schedule, ranks: int, micro_batches: int) -> LaidOut:
     layout = layout_of(schedule, ranks)
     order = _ORDERS[schedule](ranks, micro_batches)
     arrays = Computations.of(order)
-    held = arrays.most_held(ranks)
-    return LaidOut(layout, written(order, layout), arrays, arrays.caps(layout.stages), held)
+    return LaidOut(layout, written(order, layout), arrays, arrays.caps(layout.stages))
+
+
+@lru_cache(maxsize=1024)
+def _held(computations: Computations, ranks: int, pending_share: float) -> tuple[float, ...]:
+    return computations.most_held(ranks, pending_share)

@@ -21,8 +21,8 @@ OPS = (Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADIENT)
 """By the numbers that the arrays have for them."""
 _NUMBER = {op: number for number, op in enumerate(OPS)}
 _F, _W = 0, 3
-_IN_FLIGHT = np.array([1, -1, 0, -1])
-"""What each op adds to the micro-batches in flight."""
+_FLYING, _PENDING = np.array([1, -1, -1, 0]), np.array([0, 0, 1, -1])
+"""By operation: micro-batches that begin or end to be in flight, and to be between the two parts of a backward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +50,20 @@ class Computations:
         """Whether any backward is in two parts."""
         return bool((self.op == _W).any())
 
-    def most_held(self, ranks: int) -> tuple[int, ...]:
-        """For each rank the most micro-batches that its stages have in flight together, from the start of F to the end
-        of B or W; one that several stages hold counts for each."""
-        change = _IN_FLIGHT[self.op]
-        return tuple(int(np.cumsum(change[self.rank == rank]).max(initial=0)) for rank in range(ranks))
+    def most_held(self, ranks: int, pending_share: float = 1.0) -> tuple[float, ...]:
+        """For each rank the most micro-batches that its stages hold together, from the start of F to the end of B or I,
+        and from there to the end of W a part of each; one that several stages hold counts for each."""
+        flying, pending = _FLYING[self.op], _PENDING[self.op]
+        most = []
+        for rank in range(ranks):
+            here = self.rank == rank
+            held = np.cumsum(flying[here]) + np.cumsum(pending[here]) * pending_share
+            most.append(float(held.max(initial=0.0)))
+        return tuple(most)
 
     def caps(self, stages: int) -> tuple[int, ...]:
         """For each stage the most that it has in flight itself."""
-        change = _IN_FLIGHT[self.op]
+        change = (_FLYING + _PENDING)[self.op]
         return tuple(int(np.cumsum(change[self.stage == stage]).max(initial=0)) for stage in range(stages))
 
 
@@ -153,8 +158,6 @@ def run_computations(pipeline: Pipeline, computations: Computations) -> OrderRun
 
 def order_peak_bytes(pipeline: Pipeline, order: Order) -> tuple[float, ...]:
     """For each rank the most memory that it holds, bytes, with one version of its weights: `memory.peak_bytes`."""
-    flying = np.array([1, -1, -1, 0])
-    pending = np.array([0, 0, 1, -1])
     costs = [stage.cost for stage in pipeline.stages]
     peaks = [0.0] * len(pipeline.workers)
     for placed in pipeline.stages:
@@ -166,8 +169,8 @@ def order_peak_bytes(pipeline: Pipeline, order: Order) -> tuple[float, ...]:
         held = np.zeros(int(mine.sum()))
         for each in np.unique(stage[mine]).tolist():
             here = stage[mine] == each
-            held += np.cumsum(np.where(here, flying[op[mine]], 0)) * costs[each].inflight_bytes
-            held += np.cumsum(np.where(here, pending[op[mine]], 0)) * costs[each].pending_bytes
+            held += np.cumsum(np.where(here, _FLYING[op[mine]], 0)) * costs[each].inflight_bytes
+            held += np.cumsum(np.where(here, _PENDING[op[mine]], 0)) * costs[each].pending_bytes
         peaks[rank] += float(held.max(initial=0.0))
     return tuple(peaks)
 

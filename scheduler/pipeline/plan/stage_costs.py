@@ -2,8 +2,8 @@
 
 A matrix product takes as long in the gradient of its input as in that of its weights, attention itself has no weights
 (Qi et al., arXiv 2401.10241, Table 1). So of a backward without recomputation, W takes half of what the products are
-of the stage's FLOPs; the rest is I. With full recompute the backward is left whole: until W the activations that were
-rebuilt would have to be kept, of the whole stage.
+of the stage's FLOPs; the rest is I. With full recompute the backward is left whole: what W is computed from takes far
+more than a micro-batch in flight keeps.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from scheduler.pipeline.timeline import Chain
 from scheduler.profile import Workload, in_flight_limit, profiles_of, split_layers
 
 SPLITTING = 0.06
-"""How much longer I and W take than one backward of both, as a part of it: torch walks the graph twice. Measured on
-the built-in worker's layers by tests/perf/test_split_backward.py; on stages of a few milliseconds it is more."""
+"""How much longer I and W take than one backward of both, as a part of it: what W is computed from is in no cache by
+then. Measured on the built-in worker's layers by tests/perf/test_split_backward.py, 0.01 to 0.16."""
 
 
 @lru_cache(maxsize=4096)
 def stage_costs(work: Workload, gpus: tuple[GpuType, ...], *, split: bool = False) -> tuple[StageCost, ...]:
-    """The stages in pipeline order; `gpus[i]` is the GPU type under stage i. A micro-batch holds as much until the end
-    of W as until that of I. With `split` I has what splitting takes. Raises InvalidValueError as
-    `profile.stage_profiles` does."""
+    """The stages in pipeline order; `gpus[i]` is the GPU type under stage i. With `split` I has what splitting takes.
+    Raises InvalidValueError as `profile.stage_profiles` does."""
     profiles = profiles_of(work, gpus)
     costs = []
     for profile, share in zip(profiles, _weight_shares(work, len(gpus)), strict=True):
@@ -40,7 +39,7 @@ def stage_costs(work: Workload, gpus: tuple[GpuType, ...], *, split: bool = Fals
                 weight_s,
                 weight_bytes=profile.weight_bytes,
                 inflight_bytes=profile.inflight_bytes,
-                pending_bytes=profile.inflight_bytes,
+                pending_bytes=profile.pending_share * profile.inflight_bytes,
             )
         )
     return tuple(costs)
@@ -48,14 +47,13 @@ def stage_costs(work: Workload, gpus: tuple[GpuType, ...], *, split: bool = Fals
 
 def split_chain(work: Workload, gpus: tuple[GpuType, ...], chain: Chain) -> SplitChain:
     """The chain of a job's stages on these GPUs with the parts of its backwards, and its memory."""
-    limits = (
-        in_flight_limit(profile, gpu) for profile, gpu in zip(profiles_of(work, gpus), gpus, strict=True)
-    )
+    profiles = profiles_of(work, gpus)
     return SplitChain(
         chain,
         tuple(cost.weight_gradient_s for cost in stage_costs(work, gpus)),
-        tuple(limits),
+        tuple(in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, gpus, strict=True)),
         tuple(SPLITTING * backward_s for backward_s in chain.backward_s),
+        tuple(profile.pending_share for profile in profiles),
     )
 
 

@@ -196,7 +196,7 @@ class _Table:
         setting, m = self._setting, self._setting.micro_batches
         profiles = setting.evaluation.stage_profiles
         peaks = tuple(
-            profile.weight_bytes + (cap + behind) * profile.inflight_bytes
+            profile.weight_bytes + (cap + behind * profile.pending_share) * profile.inflight_bytes
             for profile, cap, behind in zip(profiles, window, lag or (0,) * len(window), strict=True)
         )
         held = cost.egress_bytes_per_iteration(boundary_bytes(in_line(setting.spec)), m)

@@ -7,6 +7,7 @@ import pytest
 
 from scheduler.check import Rule, check_plan
 from scheduler.cluster import Cluster, Node
+from scheduler.evaluate import evaluate, in_its_order
 from scheduler.job import Elasticity, PlacementRule, Schedule
 from scheduler.pipeline.plan.laid_out import laid_out
 from scheduler.placement import Cut, Placement, Segment, Transfer
@@ -108,12 +109,10 @@ def test_every_stage_of_an_order_does_all_of_every_micro_batch_once(change):
 
 def test_the_memory_of_an_order_is_what_it_holds_at_once():
     waiting = job(schedule=Schedule.ZB_V, weight_bytes=8.0, inflight_bytes=80.0)
-    held = max(laid_out(Schedule.ZB_V, 2, 4).held)  # of a quarter of the model each, 20 bytes
+    held = max(laid_out(Schedule.ZB_V, 2, 4).held(1.0))  # of a quarter of the model each, 20 bytes
     most = 2 * 2 + held * 20
     for memory_bytes, expected in ((most / 0.95 + 1, set()), (most / 0.95 - 1, {Rule.MEMORY})):
-        gpu = replace(WORLD.gpu_types["g"], memory_bytes=memory_bytes)
-        world = replace(WORLD, gpu_types={**WORLD.gpu_types, "g": gpu})
-        assert rules(snapshot(world, waiting), start(ordered())) == expected
+        assert rules(snapshot(with_memory(memory_bytes), waiting), start(ordered())) == expected
 
 
 def test_state_travels_to_both_parts_of_a_stage():
@@ -225,6 +224,27 @@ def test_a_window_that_memory_does_not_hold_is_refused():
     # Until the gradients of its weights are done, a micro-batch holds its activations.
     assert broken(replace(placement, lag=(9 - placement.window[0], *(0,) * 7)), waiting) == set()
     assert broken(replace(placement, lag=(10 - placement.window[0], *(0,) * 7)), waiting) == {Rule.MEMORY}
+
+
+@pytest.mark.parametrize("schedule", [Schedule.ZB_H1, Schedule.GENERATED])
+def test_the_built_in_worker_holds_less_until_the_gradients_of_weights_are_done(schedule):
+    waiting = job(schedule=schedule, micro_batches=6)
+    training = replace(waiting.spec.training, builtin_layers=True)
+    waiting = replace(waiting, spec=replace(waiting.spec, profile=None, training=training))
+    roomy = with_memory(1e15)
+    segments = (Segment("a", "g", 3, 1),)
+    placement = evaluate(waiting.spec, roomy, segments, ()).placement
+    found = in_its_order(waiting.spec, roomy, placement)
+    assert found.placement.lag or found.placement.order
+    assert 0 < found.stage_profiles[0].pending_share < 1
+    for memory_bytes, expected in ((1.0001, set()), (0.9999, {Rule.MEMORY})):
+        world = with_memory(max(found.peak_bytes) / 0.95 * memory_bytes)
+        assert rules(snapshot(world, waiting), start(found.placement)) == expected
+
+
+def with_memory(memory_bytes: float) -> Cluster:
+    gpu = replace(WORLD.gpu_types["g"], memory_bytes=memory_bytes)
+    return replace(WORLD, gpu_types={**WORLD.gpu_types, "g": gpu})
 
 
 @pytest.mark.parametrize("predicted_s", [0.0, -1.0, float("nan"), float("inf")])

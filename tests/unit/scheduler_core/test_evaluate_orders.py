@@ -134,6 +134,23 @@ def test_zb_h1_by_its_name_holds_as_much_on_every_stage(make_spec):
     assert found.iteration_s < strict.iteration_s
 
 
+@pytest.mark.parametrize("schedule", [Schedule.ZB_H1, Schedule.ZB_V])
+def test_between_the_parts_of_a_backward_the_built_in_worker_holds_less(make_spec, schedule):
+    spec = asks(make_spec, schedule)
+    ours = replace(spec, training=replace(spec.training, builtin_layers=True))
+    found, whole = (evaluate(each, CLUSTER, SEGMENTS, CUTS) for each in (ours, spec))
+    share = found.stage_profiles[0].pending_share
+    assert 0.6 < share < 0.7
+    if schedule is Schedule.ZB_H1:
+        assert found.held == pytest.approx([4, 3 + share, 2 + 2 * share, 1 + 3 * share])
+    else:
+        assert found.held == whole.held == (8, 8, 8, 8), "all of them in flight, at its first backward"
+    for fits, memory_bytes in ((True, 1.0001), (False, 0.9999)):
+        exact = replace(A100, memory_bytes=max(found.peak_bytes) / 0.95 * memory_bytes)
+        tight = replace(CLUSTER, gpu_types={"A100-80G": exact})
+        assert evaluate(ours, tight, SEGMENTS, CUTS).fits is fits
+
+
 def test_only_stages_that_the_order_can_have_are_offered(make_spec):
     zb_v, interleaved = (
         asks(make_spec, Schedule.ZB_V, micro_batches=24),

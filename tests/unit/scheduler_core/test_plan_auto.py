@@ -19,7 +19,7 @@ from scheduler.pipeline.plan.auto import (
     lagged_makespan_s,
     split_bound_s,
 )
-from scheduler.pipeline.plan.memory import peaks_in_flight
+from scheduler.pipeline.plan.memory import peak_bytes, peaks_in_flight
 from scheduler.pipeline.plan.passes import plan_of
 from scheduler.pipeline.plan.stage_costs import SPLITTING, stage_costs
 from scheduler.pipeline.plan.study import MEMORIES, Outcome, draw
@@ -96,6 +96,14 @@ def test_without_delays_and_with_the_memory_of_1f1b_it_is_zb_h1():
     assert found.order(split, 8) == split_orders.zb_h1(4, 8)
     assert found.whole.schedule is Schedule.SLACK_1F1B
     assert found.makespan_s < found.whole.timeline.makespan_s == 33
+
+
+def test_what_is_left_for_w_takes_less_memory_than_what_is_in_flight():
+    split = replace(split_of(4, 6, {}), pending_share=(0.5,) * 4, limits=(6, 5, 5, 3))
+    assert split.longest_lag((6, 4, 4, 1)) == (0, 2, 2, 4)
+    assert replace(split, pending_share=()).longest_lag((6, 4, 4, 1)) == (0, 1, 1, 2)
+    made = plan_of(split.pipeline(), split_orders.lagged((6, 4, 4, 1), (0, 2, 2, 4), 9))
+    assert peak_bytes(made) == (6, 5, 5, 3)
 
 
 def test_of_equally_fast_ones_it_takes_the_simplest():
