@@ -186,7 +186,7 @@ def _egress(
         return
     sent = defaultdict(float, _brought(session, allocation, placement, spec))
     step_bytes = cost.egress_bytes_per_iteration(boundary_bytes(spec), spec.training.micro_batches)
-    steps = ledger_queries.steps_reported(session, job.job_id, allocation.generation)
+    steps = ledger_queries.steps_run(session, job.job_id, allocation.generation)
     for cut in placement.cuts:
         for direction in ((cut.src, cut.dst), (cut.dst, cut.src)):
             sent[direction] += steps * step_bytes

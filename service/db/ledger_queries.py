@@ -16,7 +16,7 @@ from service.db.records import AllocationRecord
 from service.db.repositories import ledger, quotas
 from service.db.repositories.ledger import Spent
 from service.db.session import Session
-from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow
+from service.db.tables import AllocationRow, LedgerRow, NodeRow, ProcessRow, StepRow, StepSeriesRow
 from service.months import month_of
 
 _allocations = Reader(AllocationRecord, AllocationRow)
@@ -31,6 +31,9 @@ _DRAWS = (
     .join(NodeRow, NodeRow.node_id == ProcessRow.node_id)
     .where(ProcessRow.allocation_id == bindparam("allocation"))
     .order_by(ProcessRow.rank)
+)
+_NEWEST_STEPS = select(StepSeriesRow.generation, StepSeriesRow.last_step - StepSeriesRow.from_step + 1).where(
+    StepSeriesRow.job_id == bindparam("job")
 )
 _STEPS_REPORTED = select(func.count()).where(
     StepRow.job_id == bindparam("job"), StepRow.generation == bindparam("of_generation")
@@ -81,8 +84,16 @@ def draws(session: Session, allocation_id: str) -> list[Draw]:
     return [Draw(*row) for row in session.execute(_DRAWS, {"allocation": allocation_id})]
 
 
-def steps_reported(session: Session, job_id: str, generation: int) -> int:
-    """Steps of the job whose last run was by this generation."""
+def steps_run(session: Session, job_id: str, generation: int) -> int:
+    """Steps that this generation of the job has run: from the first to the last that it has reported.
+
+    Of one that is not the newest to report any, those that no later one has run again.
+    """
+    newest = session.execute(_NEWEST_STEPS, {"job": job_id}).first()
+    if newest is None or newest[0] < generation:
+        return 0
+    if newest[0] == generation:
+        return int(newest[1])
     return session.scalar(_STEPS_REPORTED, {"job": job_id, "of_generation": generation}) or 0
 
 

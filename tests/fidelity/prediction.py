@@ -107,7 +107,7 @@ def _pipeline(case: Case, measured: Measured) -> Pipeline:
     bandwidth_bps = case.message_bytes * 8 / measured.transfer_s
     return place(
         layout,
-        [_cost(case, measured, stage, rank) for stage, rank in enumerate(ranks)],
+        [_cost(case, measured, rank) for rank in ranks],
         [Worker(region) for region in case.region_of],
         [
             Link(here, there, measured.latency_s, bandwidth_bps)
@@ -120,11 +120,8 @@ def _pipeline(case: Case, measured: Measured) -> Pipeline:
     )
 
 
-def _cost(case: Case, measured: Measured, stage: int, rank: int) -> StageCost:
-    """The first stage has no gradient of its input to send: its worker leaves the whole backward to W."""
+def _cost(case: Case, measured: Measured, rank: int) -> StageCost:
     forward_s, input_s, weight_s = stage_seconds(case, rank)
-    if stage == 0:
-        return StageCost(forward_s, 0.0, input_s + weight_s + measured.overhead_s)
     return StageCost(forward_s, input_s + measured.overhead_s, weight_s)
 
 

@@ -11,16 +11,18 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from agents.protocol import WorkerPlan
 from agents.worker import trained_stage
 from agents.worker.__main__ import main
+from agents.worker.left import LeftGradients
 from agents.worker.stage import layer_name
 from service.cli.testbed.namespaces import Namespace
 
@@ -39,6 +41,23 @@ class _Paced(torch.autograd.Function):
         return gradient, None
 
 
+class SleepingLeft(LeftGradients):
+    """Whose second part takes a while."""
+
+    def __init__(self, weights: list[nn.Parameter], weight_gradient_s: float) -> None:
+        super().__init__(weights)
+        self._weight_gradient_s = weight_gradient_s
+
+    def take(self) -> Callable[[], None]:
+        add = super().take()
+
+        def slept() -> None:
+            time.sleep(self._weight_gradient_s)
+            add()
+
+        return slept
+
+
 class SleepingStage(nn.Module):
     """Takes and gives what a stage of the plan does; `FIDELITY_SECONDS` says how long it pretends to compute."""
 
@@ -46,6 +65,7 @@ class SleepingStage(nn.Module):
         super().__init__()
         seconds = json.loads(os.environ["FIDELITY_SECONDS"])  # of each stage of this rank
         self._forward_s, self._input_gradient_s, self._weight_gradient_s = seconds
+        self._leaves = False
         self._name = layer_name(stage)
         self.layer = nn.ParameterDict({"weight": torch.zeros(plan.model.hidden)}).to(device)
         if stage == 0:
@@ -55,9 +75,18 @@ class SleepingStage(nn.Module):
         begin_s = time.perf_counter()
         stream = x if x.is_floating_point() else self.layer["embedding"].expand(*x.shape, -1)
         stream = _Paced.apply(stream, self._input_gradient_s)
-        stream = stream + _Paced.apply(self.layer["weight"], self._weight_gradient_s)
+        weight = self.layer["weight"]
+        stream = stream + (weight if self._leaves else _Paced.apply(weight, self._weight_gradient_s))
         time.sleep(max(0.0, self._forward_s - (time.perf_counter() - begin_s)))
         return stream
+
+    def share_copies(self, optimizer: Optimizer) -> None:
+        """There are none."""
+
+    def leave_gradients(self) -> LeftGradients:
+        """The weights take their time in the second part of a backward."""
+        self._leaves = True
+        return SleepingLeft(list(self.parameters()), self._weight_gradient_s)
 
     def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """As a stage names its layers."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 from agents.journal import Journal
-from service import lifecycle, progress, snapshots
+from service import lifecycle, progress, quiet_beats, snapshots
 from service.control.liveness import Liveness
 from service.db import leader_queries
 from service.db.records import EventRecord
@@ -85,6 +86,18 @@ def apply_half_a_gang() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def believe_late_copies_of_heartbeats() -> Iterator[None]:
+    """Every heartbeat is taken for the agent's latest word, also a copy that was long on its way."""
+    with (
+        patch.object(
+            import_module("service.agents_link.heartbeat"), "is_next", lambda agent, beat, answered_s: True
+        ),
+        patch.object(quiet_beats, "is_next", lambda agent, beat, answered_s: True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def start_beyond_a_quota() -> Iterator[None]:
     """Who plans does not know of quotas."""
     with patch.object(snapshots, "quotas_of", lambda session, now_s: {}):
@@ -118,6 +131,7 @@ PLANTED: Mapping[str, Plant] = {
     "lose the idempotency record": lose_the_idempotency_record,
     "apply half a gang": apply_half_a_gang,
     "start again after a restart": start_again_after_a_restart,
+    "believe late copies of heartbeats": believe_late_copies_of_heartbeats,
     "start beyond a quota": start_beyond_a_quota,
     "leave out a row of the audit log": leave_out_a_row_of_the_audit_log,
     "lose an event of a stream": lose_an_event_of_a_stream,

@@ -142,6 +142,22 @@ async def test_egress_is_what_the_reported_steps_sent_each_once(world: World) ->
         assert len(mine) == 2
 
 
+async def test_a_step_that_was_never_told_was_sent_as_well(world: World) -> None:
+    job_id, agents = await _running(world)
+    for steps in ((1, 2), (5, 6)):
+        agents[0].step(*steps)
+        await agents[0].beat()
+    world.clock.advance(30)
+    await bill(world.services, world.leadership)
+
+    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
+    assert job is not None
+    gb = 6 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    rows = await _ledger(world, "egress")
+    assert len(rows) == 4
+    assert all(row.quantity == pytest.approx(gb, rel=1e-9) for row in rows)
+
+
 async def test_a_data_set_is_billed_once_where_it_is_brought_to(world: World) -> None:
     agents = await world.cluster_of("eu-north", "eu-west", slots=3)
     await world.price("egress", "eu-west", [(-10, 0.02)], dst="eu-north")
