@@ -23,7 +23,7 @@ up: venv
 
 # Three processes for two cores: those with real servers and workers mostly wait.
 test: venv
-	$(BIN)/python -m pytest -m "not perf" -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not perf" -n 4 --dist loadgroup $(ARGS)
 
 check: venv
 	$(BIN)/ruff check .

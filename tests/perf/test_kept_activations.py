@@ -11,8 +11,8 @@ from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.memory import ActivationMeter
 from agents.worker.optimizer import make_optimizer
 from agents.worker.stage import StageModule, stream_dtype
+from scheduler.activations import builtin_layer_bytes, builtin_pending_bytes
 from scheduler.job import ModelShape, Recompute
-from scheduler.profile import builtin_layer_bytes, builtin_pending_bytes
 
 pytestmark = pytest.mark.perf
 

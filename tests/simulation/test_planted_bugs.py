@@ -12,14 +12,25 @@ SECONDS = 60.0
 AGENTS = 10
 
 
-CAUGHT_LAST_BY = {"skip the epoch check": 2, "start beyond a quota": 5}
-"""Where it is quicker to begin; any seed may do once the code has changed."""
+CAUGHT_LAST_BY = {
+    "skip the epoch check": 6,
+    "drop the generation check": 8,
+    "reuse a GPU before its lease has ended": 5,
+    "lose the idempotency record": 4,
+    "apply half a gang": 13,
+    "start again after a restart": 2,
+    "believe late copies of heartbeats": 4,
+    "start beyond a quota": 2,
+    "leave out a row of the audit log": 13,
+    "lose an event of a stream": 2,
+}
+"""Where it is quickest to begin; any seed may do once the code has changed."""
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str) -> None:
-    first = CAUGHT_LAST_BY.get(name, 1)
+    first = CAUGHT_LAST_BY[name]
     for seed in (first, *(seed for seed in range(1, SEEDS + 1) if seed != first)):
         with PLANTED[name]():
             outcome = run(Plan(seed, SECONDS, AGENTS))

@@ -27,7 +27,7 @@ from scheduler.bench.worlds import USUAL, Split
 from scheduler.policies import POLICIES, PolicyConfig
 from scheduler.replay.engine import replay
 
-pytestmark = pytest.mark.shared_data
+pytestmark = [pytest.mark.shared_data, pytest.mark.xdist_group("study")]
 
 
 @pytest.fixture(scope="module")

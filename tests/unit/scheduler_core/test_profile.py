@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import presets
+from scheduler.activations import builtin_layer_bytes, builtin_pending_bytes, layer_activation_bytes
 from scheduler.errors import InvalidValueError
 from scheduler.job import MeasuredProfile, ModelShape, Recompute, Schedule
 from scheduler.parameters import active_parameter_count, layer_parameters, parameter_count
@@ -18,12 +19,9 @@ from scheduler.pipeline.plan.stage_costs import stage_costs
 from scheduler.profile import (
     Workload,
     boundary_bytes,
-    builtin_layer_bytes,
-    builtin_pending_bytes,
     flops_per_token,
     in_flight_limit,
     k_min,
-    layer_activation_bytes,
     layers_before,
     pace_s,
     split_layers,

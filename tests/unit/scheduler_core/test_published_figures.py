@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler import presets
+from scheduler.activations import activation_bytes
 from scheduler.job import ModelShape, Recompute
 from scheduler.parameters import parameter_count
-from scheduler.profile import activation_bytes, mfu
+from scheduler.profile import mfu
 
 GIB = 2.0**30
 PEAKS = {

@@ -11,8 +11,8 @@ from agents.worker.executor.rules.versions import move, standing, version_of
 from agents.worker.left import LeftGradients
 from agents.worker.matrix import Matrix
 from agents.worker.stage import StageModule
+from scheduler.activations import builtin_pending_bytes
 from scheduler.job import ModelShape, Recompute
-from scheduler.profile import builtin_pending_bytes
 
 CPU = torch.device("cpu")
 SHAPE = {

@@ -15,8 +15,8 @@ from agents.worker.failures import memory_accounted
 from agents.worker.memory import ActivationMeter, GpuMemory, StageFigures, account, figures
 from agents.worker.optimizer import make_muon, make_optimizer
 from agents.worker.stage import StageModule
+from scheduler.activations import builtin_layer_bytes
 from scheduler.job import ModelShape, Recompute
-from scheduler.profile import builtin_layer_bytes
 
 MB = 1_000_000
 PLAN = WorkerPlan(
