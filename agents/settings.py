@@ -113,7 +113,9 @@ def node_options(values: Any, entry: str | None = None) -> NodeOptions:
         field = ".".join(map(str, first["loc"]))
         option = f"--{field}".replace("_", "-").replace("--name", "--node")
         raise SettingsError(
-            option if entry is None else f"{entry}.{field}", first["input"], first["msg"]
+            option if entry is None else f"{entry}.{field}",
+            first["input"],
+            first["msg"].removeprefix("Value error, "),
         ) from error
 
 

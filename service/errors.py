@@ -20,6 +20,11 @@ class FieldError:
     where: str = "body"
 
 
+def without_kind(message: str) -> str:
+    """What a validator of ours said, where pydantic puts the kind of the error before it."""
+    return message.removeprefix("Value error, ")
+
+
 class ServiceError(Exception):
     """A refusal. `code` is for machines, `detail` says what to do, `extra` goes into the problem document."""
 

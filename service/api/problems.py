@@ -18,7 +18,7 @@ from scheduler.errors import InvalidValueError
 from scheduler.spec.issues import pointer_of
 from service import errors, limits
 from service.api.audit_trail import CODE
-from service.errors import FieldError, ServiceError
+from service.errors import FieldError, ServiceError, without_kind
 from service.logging import without_secrets
 
 MEDIA_TYPE = "application/problem+json"
@@ -206,7 +206,9 @@ def _refused(request: Request, detail: str, fields: list[FieldError]) -> Respons
 def _field(entry: Mapping[str, Any]) -> FieldError:
     where, *path = entry["loc"]
     value = None if entry["type"] == "missing" else entry.get("input")
-    return FieldError(pointer_of(path), str(entry["msg"]), str(entry["type"]), value, str(where))
+    return FieldError(
+        pointer_of(path), without_kind(str(entry["msg"])), str(entry["type"]), value, str(where)
+    )
 
 
 def _number_text(value: object) -> str:

@@ -85,6 +85,8 @@ def _told() -> Iterator[None]:
 
 
 def _setting_error(location: tuple[int | str, ...], message: str) -> str:
+    from service.errors import without_kind
+
     name = "_".join(str(part) for part in location)
-    said = message.removeprefix("Value error, ")
+    said = without_kind(message)
     return f"BACE_{name.upper()}: {said}" if name else said

@@ -24,7 +24,7 @@ from service.api.schemas.prices import (
     Unit,
 )
 from service.api.strict_json import StrictRoute, loads
-from service.errors import FieldError, InvalidInputError, TooLargeError
+from service.errors import FieldError, InvalidInputError, TooLargeError, without_kind
 
 router = APIRouter(prefix="/v1/prices", tags=["prices"], route_class=StrictRoute, responses=REFUSALS)
 
@@ -125,7 +125,9 @@ def _parsed(document: Any) -> ImportPrices:
         raise InvalidInputError(
             "not valid: " + ", ".join(".".join(map(str, entry["loc"])) or "body" for entry in found),
             errors=tuple(
-                FieldError(pointer_of(entry["loc"]), entry["msg"], entry["type"], entry.get("input"))
+                FieldError(
+                    pointer_of(entry["loc"]), without_kind(entry["msg"]), entry["type"], entry.get("input")
+                )
                 for entry in found
             ),
         ) from None
