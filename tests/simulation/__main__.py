@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.simulation.sometimes import missed
 def main(arguments: list[str] | None = None) -> int:
     """Runs what it is told."""
     options = _parser().parse_args(arguments)
+    if options.sum is not None:
+        return _told([line for path in options.sum for line in _lines_in(path)])
     first, count = options.seeds
     lines = _lines_of(options.out, options.seconds, options.agents)
     for seed in range(first, first + count):
@@ -36,26 +39,38 @@ def main(arguments: list[str] | None = None) -> int:
                 file.writelines(outcome.lines or ())
         if outcome.violations and options.minimise:
             _tell(outcome)
-    summary = _sum([line for seed, line in lines.items() if first <= seed < first + count])
+    return _told([line for seed, line in lines.items() if first <= seed < first + count])
+
+
+def _told(lines: Sequence[Mapping[str, Any]]) -> int:
+    summary = _sum(lines)
     print(json.dumps(summary), flush=True)
     return 1 if summary["violations"] else 0
 
 
 def _lines_of(path: str | None, seconds: float, agents: int) -> dict[int, dict[str, Any]]:
     """By seed, what has been run already of the same size."""
-    if path is None or not os.path.exists(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
+    lines = _lines_in(path) if path is not None and os.path.exists(path) else []
     return {line["seed"]: line for line in lines if (line["seconds"], line["agents"]) == (seconds, agents)}
+
+
+def _lines_in(path: str) -> list[dict[str, Any]]:
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def _sum(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One line for all."""
     times = {name: round(sum(line[name] for line in lines), 1) for name in ("simulated_s", "wall_s", "cpu_s")}
+    by_agents: defaultdict[int, float] = defaultdict(float)
+    for line in lines:
+        by_agents[line["agents"]] += line["simulated_s"]
     return {
         "seeds": len(lines),
         **times,
+        "simulated_s_by_agents": {agents: round(by_agents[agents], 1) for agents in sorted(by_agents)},
+        "faults": sum(sum(line["faults"].values()) for line in lines),
+        "commits": sum(line["commits"] for line in lines),
         "violations": sum(len(line["violations"]) for line in lines),
         "sometimes_missed": missed(line["reached"] for line in lines),
     }
@@ -85,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", metavar="FILE", help="append the lines there; seeds that it has are left out"
     )
+    parser.add_argument("--sum", nargs="+", metavar="FILE", help="run nothing: the sum of the lines in these")
     parser.add_argument("--trace", metavar="FILE", help="write the history of the last seed there")
     parser.add_argument(
         "--no-minimise", dest="minimise", action="store_false", help="leave a broken plan as it is"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,6 +233,21 @@ def test_without_a_lease_the_supervisor_stops_by_itself_and_starts_nothing(
     launcher.start(launch("open('started', 'w')", key="alloc-2/0"))
     assert end_of(launcher, "alloc-2/0") == Ended(ProcessState.STOPPED, None, "lease-expired")
     assert not (work_dir.process("alloc-2/0").work / "started").exists()
+
+
+def test_a_worker_whose_work_folder_is_lost_ends_with_the_last_lease(
+    launcher: LocalLauncher, work_dir: WorkDir
+) -> None:
+    """Nobody can renew it, or ask for a stop, in a folder that is no longer there."""
+    write_deadline(work_dir.lease_file, boot_clock_s() + 3.0)
+    launcher.start(launch("import time; open('up', 'w'); time.sleep(60)"))
+    wait_until((folder_of(work_dir).work / "up").exists, "the worker")
+    (document,) = running_in(work_dir.path)
+    running = [document["supervisor_pid"], document["worker_pid"]]
+    assert all(map(alive, running))
+    shutil.rmtree(work_dir.path)
+
+    wait_until(lambda: not any(map(alive, running)), "the end of both")
 
 
 def test_a_supervisor_that_slept_through_the_end_of_the_lease_leaves_no_grace(
