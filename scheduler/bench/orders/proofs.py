@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from scheduler.pipeline.plan.exact import best_order
 from scheduler.pipeline.plan.generate import generate
@@ -22,8 +23,18 @@ STEPS = 12_500
 """Of search a round, for each micro-batch: seconds of a processor, after which the proof is short."""
 
 
-def cases(table: Path) -> Iterator[tuple[str, Pipeline, int, int]]:
-    """(name, pipeline, micro-batches, shortest) of each row; memory in micro-batches, freed by I (D there) or by W."""
+class Case(NamedTuple):
+    """A row of the table. Memory is in micro-batches, freed by I (D there) or by W; `shortest` in ticks."""
+
+    name: str
+    freed_at: str
+    pipeline: Pipeline
+    micro_batches: int
+    shortest: int
+
+
+def cases(table: Path) -> Iterator[Case]:
+    """The rows."""
     with table.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(each for each in lines if not each.startswith("#")):
             stages, cuts = int(row["stages"]), set(map(int, row["cuts"].split("|")))
@@ -34,18 +45,21 @@ def cases(table: Path) -> Iterator[tuple[str, Pipeline, int, int]]:
             links = [Link(a, b, float(row["lat"]), bandwidth_bps) for a in names for b in names if a != b]
             workers = [Worker(region, float(row["cap"])) for region in regions]
             pipeline = place(line(stages), [cost] * stages, workers, links)
-            yield ",".join(row.values()), pipeline, int(row["micro_batches"]), int(row["optimum"])
+            name, micro_batches, shortest = ",".join(row.values()), row["micro_batches"], row["optimum"]
+            yield Case(name, row["freed_at"], pipeline, int(micro_batches), int(shortest))
 
 
 def main() -> None:
     """Print for each row what rules, search and proof come to, over the shortest, and the time of the last two."""
     parser = argparse.ArgumentParser(prog="python -m scheduler.bench.orders.proofs", description=__doc__)
     parser.add_argument("table", type=Path, help="optimal_orders.csv")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds of the machine for search and proof")
+    parser.add_argument(
+        "--limit", type=float, default=30.0, help="seconds of the machine for search and proof"
+    )
     asked = parser.parse_args()
     proven = rows = 0
     print("row\trules\tsearch\texact\tproven\tseconds")
-    for name, pipeline, micro_batches, shortest in cases(asked.table):
+    for name, _, pipeline, micro_batches, shortest in cases(asked.table):
         rules = generate(pipeline, micro_batches)
         begun_s = time.monotonic()
         found = search(pipeline, micro_batches, rules, steps=STEPS * micro_batches)

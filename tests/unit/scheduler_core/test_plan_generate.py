@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
+from pathlib import Path
 
 import pytest
 
+from scheduler.bench.orders.proofs import Case, cases
 from scheduler.errors import InvalidValueError
 from scheduler.pipeline.plan import layouts, orders, split_orders
 from scheduler.pipeline.plan.exact import best_order
 from scheduler.pipeline.plan.generate import Rule, follow, generate, hanayo
-from scheduler.pipeline.plan.ir import Op, Pipeline, StageCost, Worker
+from scheduler.pipeline.plan.ir import Op, StageCost, Worker
 from scheduler.pipeline.plan.memory import OutOfMemoryError, peak_bytes
 from scheduler.pipeline.plan.passes import place, plan_of
 from scheduler.pipeline.plan.timing import timeline
@@ -19,26 +20,17 @@ from tests.pipelines import pipelines
 from tests.plans import UNIT, chain_pipeline, links_between, pipeline_of, together
 
 
-def proven(data_dir) -> list[tuple[dict[str, str], Pipeline, int, int]]:
-    """(row, pipeline, micro-batches, optimum) of every proven optimum; a tick is 0.5 ms, here a second."""
-    with (data_dir / "oracles" / "optimal_orders.csv").open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(line for line in lines if line[0] != "#"))
-    cases = []
-    for row in rows:
-        cost = StageCost(76, 93, 41, inflight_bytes=1, pending_bytes=1 if row["freed_at"] == "W" else 0)
-        cuts = dict.fromkeys(map(int, row["cuts"].split("|")), (float(row["lat"]), float(row["bw"])))
-        pipeline = chain_pipeline([cost] * int(row["stages"]), cuts, float(row["cap"]))
-        cases.append((row, pipeline, int(row["micro_batches"]), int(row["optimum"])))
-    return cases
+def proven(data_dir: Path) -> list[Case]:
+    return list(cases(data_dir / "oracles" / "optimal_orders.csv"))
 
 
 @pytest.mark.shared_data
 def test_generated_orders_are_near_the_proven_optima(data_dir):
-    cases = proven(data_dir)
-    assert len(cases) == 37
-    for row, pipeline, micro_batches, optimum in cases:
+    rows = proven(data_dir)
+    assert len(rows) == 37
+    for row, freed_at, pipeline, micro_batches, optimum in rows:
         made = generate(pipeline, micro_batches)
-        within = 1.05 if row["freed_at"] == "W" else 1.09
+        within = 1.05 if freed_at == "W" else 1.09
         assert optimum <= made.makespan_s <= within * optimum, row
         plan = plan_of(pipeline, made.order)  # which it fits
         assert timeline(plan).makespan_s == made.makespan_s
@@ -46,7 +38,7 @@ def test_generated_orders_are_near_the_proven_optima(data_dir):
 
 @pytest.mark.shared_data
 def test_the_exact_twin_proves_the_known_optimum(data_dir):
-    for row, pipeline, micro_batches, optimum in proven(data_dir)[:10]:
+    for row, _, pipeline, micro_batches, optimum in proven(data_dir)[:10]:
         best = best_order(pipeline, micro_batches, generate(pipeline, micro_batches), 1.0, limit_s=60)
         assert best.proven, row
         assert best.makespan_ticks == best.bound_ticks == optimum

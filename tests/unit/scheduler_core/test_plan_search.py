@@ -82,7 +82,7 @@ def test_a_link_on_which_two_ranks_send_is_refused():
 @pytest.mark.shared_data
 def test_a_short_search_is_within_7_percent_of_every_proven_optimum(data_dir):
     searched = 0
-    for row, pipeline, micro_batches, optimum in proven(data_dir):
+    for row, _, pipeline, micro_batches, optimum in proven(data_dir):
         made = generate(pipeline, micro_batches)
         if made.makespan_s > 1.055 * optimum:
             made = search(pipeline, micro_batches, made, rounds=2, steps=50_000)
@@ -93,7 +93,7 @@ def test_a_short_search_is_within_7_percent_of_every_proven_optimum(data_dir):
 
 @pytest.mark.shared_data
 def test_the_search_reaches_the_proven_optima_of_four_stages(data_dir):
-    for row, pipeline, micro_batches, optimum in proven(data_dir)[:10]:
+    for row, _, pipeline, micro_batches, optimum in proven(data_dir)[:10]:
         start = generate(pipeline, micro_batches)
         found = search(pipeline, micro_batches, start, rounds=4, steps=50_000)
         assert found.makespan_s == optimum, row
