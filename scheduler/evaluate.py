@@ -174,7 +174,9 @@ def _in_its_order(work: Workload, gpus: tuple[GpuType, ...], placement: Placemen
 
 
 def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
-    profiles, limits = _stages(work, gpus, placement.segments)
+    under = _under(gpus, placement.segments)
+    profiles = profiles_of(work, under)
+    limits = [in_flight_room(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
     if placement.lag:
         split = _split(work, gpus, placement.segments, placement.cuts)
         timeline = lagged_timeline(split, placement.window, placement.lag, work.micro_batches)

@@ -140,7 +140,8 @@ class Training:
     `splits_backward` tells whether the job's workers can be told an order, and with it to run a backward in two parts:
     one that asked for `auto` may then be given such an order. `update_every` is the micro-batches an update of a rule
     that updates within an iteration; None: once, at its end. `builtin_layers` tells that the layers are those of the
-    built-in worker, which do not keep for their backward what the published ones do.
+    built-in worker, which do not keep for their backward what the published ones do. With `ready_first` its workers
+    keep to no order, but to what may be in flight.
     """
 
     steps: int
@@ -153,6 +154,7 @@ class Training:
     versions: WeightVersions = WEIGHTS_ALONE
     update_every: int | None = None
     builtin_layers: bool = False
+    ready_first: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "micro_batch", "micro_batches", "bytes_per_element"):

@@ -139,6 +139,7 @@ class Workload:
     versions: WeightVersions = WEIGHTS_ALONE
     update_every: int | None = None
     builtin_layers: bool = False
+    ready_first: bool = False
 
     @property
     def keeps_full(self) -> bool:
@@ -173,6 +174,7 @@ class Workload:
             training.versions,
             training.update_every,
             training.builtin_layers,
+            training.ready_first,
         )
 
 
@@ -468,8 +470,8 @@ def _layer_bytes(work: Workload) -> float:
 
 def _pending_share(work: Workload) -> float:
     """The part of `_layer_bytes` that stays between the two parts of a split backward: all of it, where the layers are
-    not the built-in worker's."""
-    if work.measured is not None or not work.builtin_layers:
+    not the built-in worker's, and where a rank that keeps to no order may have all in flight whole."""
+    if work.measured is not None or not work.builtin_layers or work.ready_first:
         return 1.0
     of_layer = work.model, work.micro_batch, work.recompute, work.bytes_per_element
     return builtin_pending_bytes(*of_layer) / builtin_layer_bytes(*of_layer)

@@ -24,7 +24,10 @@ def main() -> NoReturn:
     stop = StopRequest(report)
     stop.watch()
 
+    ending = threading.Lock()
+
     def ends(cause: Cause, detail: str = "") -> NoReturn:
+        ending.acquire()  # for good: whoever comes first tells
         report.end(cause, detail)
         exit_now(EXIT_CODES[cause])
 

@@ -1,4 +1,4 @@
-"""A rank learns that a neighbour is gone, whatever it waits for.
+"""A rank learns that another is gone, whatever it waits for.
 
 gloo loses a send when the other side dies right after it has said that it is ready to receive: nobody tells who waits
 for it, and the wait lasts until its timeout, minutes later. A receive that is always posted, and never answered, is
@@ -25,9 +25,9 @@ FOREVER = timedelta(days=3650)
 
 
 class Lifelines:
-    """From this rank to its neighbours: the stages beside its own, and the replicas beside it.
+    """From this rank to all others of its pipeline, and to the replicas of its stage.
 
-    Where one is cut, the process ends with `peer-lost`, if it has not ended by itself. Others learn of it in turn.
+    Where one is cut, the process ends with `peer-lost`, if it has not ended by itself.
     """
 
     def __init__(self, gang: Gang) -> None:
@@ -41,10 +41,11 @@ class Lifelines:
         self._held = False
 
     def _hold(self, group: ProcessGroup) -> None:
-        own = group.rank()
-        for neighbour in {max(0, own - 1), min(group.size() - 1, own + 1)} - {own}:
+        for other in range(group.size()):
+            if other == group.rank():
+                continue
             nothing = torch.zeros(1, dtype=torch.uint8)
-            line = group.recv([nothing], neighbour, LIFELINE_TAG)
+            line = group.recv([nothing], other, LIFELINE_TAG)
             # The tensor goes along: gloo keeps but its address.
             threading.Thread(target=self._watch, args=(line, nothing), name="lifeline", daemon=True).start()
 

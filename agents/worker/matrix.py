@@ -1,4 +1,4 @@
-"""The layers with large weights: in which precision they multiply, and that their gradients can be left for later."""
+"""The matrices of layers: in which precision they multiply, and that their gradients can be left for later."""
 
 from __future__ import annotations
 
@@ -62,23 +62,6 @@ class Matrix(nn.Linear):
         return copy
 
 
-class Embedding(nn.Module):
-    """Tokens [b, s] -> the residual stream [b, s, h], in the stream's dtype."""
-
-    def __init__(self, vocab: int, hidden: int, stream_dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab, hidden))
-        self.stream_dtype = stream_dtype
-        self.left: LeftGradients | None = None
-        """As of a matrix."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        if self.left is None:
-            return functional.embedding(tokens, self.weight).to(self.stream_dtype)
-        rows: Tensor = _Rows.apply(tokens, self.weight, self.left)  # type: ignore[no-untyped-call]
-        return rows.to(self.stream_dtype)
-
-
 class _Product(torch.autograd.Function):
     """x Wᵀ. As torch's own does, it keeps the storage that the weights have at the forward, not the parameter."""
 
@@ -94,20 +77,3 @@ class _Product(torch.autograd.Function):
         (gradient,) = gradients
         ctx.left.leave_product(ctx.parameter, x, gradient)
         return gradient @ weight, None, None, None
-
-
-class _Rows(torch.autograd.Function):
-    """Rows of the weights."""
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, parameter: nn.Parameter, left: LeftGradients) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.parameter, ctx.left = parameter, left
-        return functional.embedding(ids, parameter)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        (ids,) = ctx.saved_tensors
-        (gradient,) = gradients
-        ctx.left.leave_rows(ctx.parameter, ids, gradient)
-        return None, None, None

@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from agents.protocol import WorkerPlan
+from agents.worker.executor.rank_plan import RankPlan
 from agents.worker.left import LeftGradients
 from agents.worker.matrix import Matrix
 from agents.worker.optimizer import state_bytes
@@ -41,7 +42,9 @@ class StageFigures:
     micro_batch_bytes: int
     """What each keeps for its backward; 0 before the first has been through."""
     left: int
-    """Held between the two parts of backwards; of a micro-batch no more than `micro_batch_bytes`."""
+    """Held between the two parts of backwards."""
+    most: float
+    """Micro-batches that its plan has it hold at once; those between the parts of their backward as parts of one."""
 
     @property
     def held(self) -> int:
@@ -55,8 +58,13 @@ class StageFigures:
 
     @property
     def needed(self) -> int:
-        """With the whole window in flight."""
-        return self.resting + self.window * self.micro_batch_bytes
+        """With as much in flight as its plan has."""
+        return self.resting + self.activations
+
+    @property
+    def activations(self) -> int:
+        """The most that micro-batches come to."""
+        return math.ceil(self.most * self.micro_batch_bytes)
 
 
 class ActivationMeter:
@@ -112,7 +120,7 @@ class ActivationMeter:
 def figures(
     plan: WorkerPlan,
     stage: int,
-    window: int,
+    rank_plan: RankPlan,
     module: StageModule,
     optimizer: Optimizer,
     meter: ActivationMeter,
@@ -131,10 +139,16 @@ def figures(
         optimizer_needed=state_bytes(optimizer, module),
         copies=module.shared_copies_bytes,
         in_flight=meter.in_flight,
-        window=window,
+        window=rank_plan.caps[stage],
         micro_batch_bytes=meter.micro_batch_bytes,
         left=left.held_bytes if left is not None else 0,
+        most=rank_plan.most_held(stage, _pending_share(meter, left)),
     )
+
+
+def _pending_share(meter: ActivationMeter, left: LeftGradients | None) -> float:
+    known = left is not None and left.micro_batch_bytes and meter.micro_batch_bytes
+    return left.micro_batch_bytes / meter.micro_batch_bytes if left is not None and known else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +195,7 @@ def _held(stage: StageFigures, stages: int) -> str:
         )
     else:
         activations = "activations not measured yet: no micro-batch had come through its forward"
-    left = f" and {_size(stage.left)} left for weight gradients" if stage.left else ""
+    left = f" and {_size(stage.left)} left for gradients of weights" if stage.left else ""
     copies = f" and their bf16 copies {_size(stage.copies)}" if stage.copies else ""
     return (
         f"stage {stage.stage} of {stages} ({', '.join([layers, *ends])}) held {_size(stage.held)}: weights "
@@ -194,9 +208,9 @@ def _what_fits(plan: WorkerPlan, stages: Sequence[StageFigures], limit: int) -> 
     if not all(stage.micro_batch_bytes for stage in stages):
         return "more stages, a smaller micro_batch or more recomputation would take less"
     resting = sum(stage.resting for stage in stages)
-    activations = sum(stage.window * stage.micro_batch_bytes for stage in stages)
+    activations = sum(stage.activations for stage in stages)
     found = []
-    if len(stages) == 1:
+    if len(stages) == 1 and stages[0].most == stages[0].window:
         window = (limit - resting) // stages[0].micro_batch_bytes
         if 1 <= window < stages[0].window:
             found.append(f"a window of at most {window} here")

@@ -126,6 +126,19 @@ class Block(nn.Module):
         return attended + self.mlp(self.mlp_norm(attended)).to(x.dtype)  # type: ignore[no-any-return]
 
 
+class Embedding(nn.Module):
+    """Tokens [b, s] -> the residual stream [b, s, h], in the stream's dtype."""
+
+    def __init__(self, model: WorkerModel, stream_dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(model.vocab, model.hidden))
+        self.stream_dtype = stream_dtype
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream: Tensor = functional.embedding(tokens, self.weight).to(self.stream_dtype)
+        return stream
+
+
 class Head(nn.Module):
     """Final norm and projection: [b, s, h] -> logits [b, s, vocab]."""
 

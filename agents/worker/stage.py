@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from agents.protocol import WorkerModel, WorkerPlan
 from agents.worker.left import LeftGradients
-from agents.worker.matrix import Embedding, Matrix
-from agents.worker.model import Block, Head
+from agents.worker.matrix import Matrix
+from agents.worker.model import Block, Embedding, Head
 from agents.worker.randomness import generator_for
 
 INITIAL_STD = 0.02
@@ -32,7 +32,7 @@ class StageModule(nn.Module):
         layers: dict[str, nn.Module] = {}
         dtype = stream_dtype(plan)
         if stage == 0:
-            layers["embedding"] = Embedding(plan.model.vocab, plan.model.hidden, dtype)
+            layers["embedding"] = Embedding(plan.model, dtype)
         for layer in range(first_layer, first_layer + plan.layers_per_stage[stage]):
             layers[layer_name(layer)] = Block(plan.model, plan.recompute, dtype)
         if stage == stages - 1:
@@ -60,18 +60,21 @@ class StageModule(nn.Module):
             matrix.forget_copy()
 
     def leave_gradients(self) -> LeftGradients:
-        """From now on backwards leave the gradients of large weights there, to be computed later."""
-        leaving = [module for module in self.modules() if isinstance(module, (Matrix, Embedding))]
-        by_themselves = {id(module.weight) for module in leaving}
-        left = LeftGradients([each for each in self.parameters() if id(each) not in by_themselves])
-        for module in leaving:
-            module.left = left
+        """From now on backwards leave the gradients of the layers' matrices there, to be computed later.
+
+        Not of the head's: what that is computed from are logits, which take more than several layers.
+        """
+        left = LeftGradients()
+        for name, layer in self.named_layers():
+            if name != "head":
+                for matrix in _matrices_of(layer):
+                    matrix.left = left
         return left
 
     @property
     def matrices(self) -> Iterator[Matrix]:
         """Those of all layers."""
-        return (module for module in self.modules() if isinstance(module, Matrix))
+        return _matrices_of(self)
 
     @property
     def shared_copies_bytes(self) -> int:
@@ -81,6 +84,10 @@ class StageModule(nn.Module):
     def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """(`embedding` | `layer-0007` | `head`, its module), in pipeline order."""
         yield from self.layers.items()
+
+
+def _matrices_of(layers: nn.Module) -> Iterator[Matrix]:
+    return (module for module in layers.modules() if isinstance(module, Matrix))
 
 
 def stream_dtype(plan: WorkerPlan) -> torch.dtype:

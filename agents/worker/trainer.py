@@ -85,9 +85,9 @@ class Trainer:
 
     def memory_account(self) -> str:
         """What the stages of this rank hold now, and what would fit."""
-        plan, caps = self.settings.plan, self.settings.rank_plan.caps
+        plan, rank_plan = self.settings.plan, self.settings.rank_plan
         held = [
-            figures(plan, stage.index, caps[stage.index], stage.module, stage.optimizer, meter, stage.left)
+            figures(plan, stage.index, rank_plan, stage.module, stage.optimizer, meter, stage.left)
             for stage, meter in zip(self.stages, self.activations, strict=True)
         ]
         return account(plan, held, gpu_memory(self.gang.device))

@@ -138,6 +138,7 @@ class JobDocument(Section):
                 versions=self._versions(),
                 update_every=None if self.run.updates is None else self.run.updates.every,
                 builtin_layers=self._has_builtin_layers(),
+                ready_first=bool(self.run.ready_first),
             ),
             parallelism=Parallelism(
                 stages_min=low,

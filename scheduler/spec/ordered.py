@@ -30,8 +30,8 @@ def ordered_issues(job: JobDocument) -> Iterator[FieldIssue]:
     yield from _learning_issues(job, schedule)
     if schedule.splits and job.training.recompute is Recompute.FULL:
         expected = (
-            f"none or selective: {schedule.value} splits backwards, and what full recompute rebuilds would have to be "
-            "kept until the gradients of weights"
+            f"none or selective: {schedule.value} splits backwards, and to leave gradients of weights for later takes "
+            "many times what full recompute keeps"
         )
         yield FieldIssue("/training/recompute", job.training.recompute.value, expected)
     if job.training.micro_batches > MOST_ORDERED_MICRO_BATCHES:

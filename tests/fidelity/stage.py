@@ -44,8 +44,8 @@ class _Paced(torch.autograd.Function):
 class SleepingLeft(LeftGradients):
     """Whose second part takes a while."""
 
-    def __init__(self, weights: list[nn.Parameter], weight_gradient_s: float) -> None:
-        super().__init__(weights)
+    def __init__(self, weight_gradient_s: float) -> None:
+        super().__init__()
         self._weight_gradient_s = weight_gradient_s
 
     def take(self) -> Callable[[], None]:
@@ -86,7 +86,7 @@ class SleepingStage(nn.Module):
     def leave_gradients(self) -> LeftGradients:
         """The weights take their time in the second part of a backward."""
         self._leaves = True
-        return SleepingLeft(list(self.parameters()), self._weight_gradient_s)
+        return SleepingLeft(self._weight_gradient_s)
 
     def named_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """As a stage names its layers."""

@@ -41,7 +41,7 @@ def test_a_split_backward_against_a_whole_one(hidden: int, seq_len: int, recompu
         torch.nn.Sequential(*(Block(model, recompute, torch.float32) for _ in range(2))) for _ in range(2)
     )
     stage.load_state_dict(whole_stage.state_dict())
-    left = LeftGradients([])
+    left = LeftGradients()
     for module in stage.modules():
         if isinstance(module, Matrix):
             module.left = left

@@ -41,6 +41,7 @@ def rank_plan(plan: WorkerPlan, rank: int, ranks: int) -> RankPlan:
     )
     if order is not None:
         _check_complete(made)
+        _check_split(made)
         _check_messages(made)
         _check_losses(made)
         _check_caps(made)
@@ -100,6 +101,15 @@ def _check_complete(plan: RankPlan) -> None:
                     f"order.actions: stage {stage} runs {sorted(ran)} of micro-batch {micro_batch}: "
                     "it must be F, and either B or I and W"
                 )
+
+
+def _check_split(plan: RankPlan) -> None:
+    """A rule that updates within an iteration would meet gradients of which a part is still to come."""
+    split = next((action for action in plan.computations if action.op == "W"), None)
+    if split is not None and plan.weight_rule != "flush":
+        raise PlanError(
+            f"order.actions: {split} with weight_rule {plan.weight_rule}: only flush has backwards in two parts"
+        )
 
 
 def _check_messages(plan: RankPlan) -> None:

@@ -72,6 +72,20 @@ class RankPlan:
             return iter(())
         return _emptied(self.rank, self.caps[self.rank], iterations * self.micro_batches)
 
+    def most_held(self, stage: int, pending_share: float) -> float:
+        """The most micro-batches of one of its stages that are held at once, those between the two parts of their
+        backward as a part of one. Who keeps to no order may have all within the cap in flight.
+        """
+        if self.is_window or self.binding == "hint":
+            return self.caps[stage]
+        most, flying, pending = 0.0, 0, 0
+        for of_stage, op, _ in self.computations:
+            if of_stage == stage:
+                flying += (op == "F") - (op in ("B", "I"))
+                pending += (op == "I") - (op == "W")
+                most = max(most, flying + pending * pending_share)
+        return most
+
     @property
     def for_torch(self) -> bool:
         """Whether torch's runtime executes it: a fixed order, with one version of the weights."""

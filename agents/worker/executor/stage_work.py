@@ -1,13 +1,12 @@
 """What a stage computes for one micro-batch: its forward, and its backward, whole or in two parts.
 
-Of a split backward the first part goes through the whole stage and leaves the gradients of its weights, which the
-second computes (`agents.worker.left`): nothing is computed twice, and nothing else is kept between the parts.
+Of a split backward the first part goes through the whole stage and leaves the gradients of its layers' matrices, which
+the second computes (`agents.worker.left`): nothing is computed twice, and nothing else is kept between the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -48,8 +47,8 @@ class StageWork:
     ) -> None:
         """`loss` is that of the last stage, and None on all others.
 
-        `left` is where backwards of the module leave the gradients of its weights; without it the first part of a
-        split backward does all. `beside` are parameters of the module that the rule does not update.
+        `left` is where backwards of the module leave gradients of weights; without it the first part of a split
+        backward does all. `beside` are parameters of the module that the rule does not update.
         """
         self._module, self._loss = module, loss
         self.rule, self._meter, self._left, self._beside = rule, meter, left, beside
@@ -75,10 +74,9 @@ class StageWork:
         return found
 
     def input_gradient(self, micro_batch: int, gradients: Tensors | None) -> Tensors:
-        """The first part of a split backward: as `backward`, but those of the weights are left for the second."""
+        """The first part of a split backward: as `backward`, but those of matrices are left for the second."""
         held = self._in_flight.pop(micro_batch)
-        leaving = nullcontext() if self._left is None else self._left.leaving_others()
-        with self._meter.computing(), self.rule.backward_weights(micro_batch), leaving:
+        with self._meter.computing(), self.rule.backward_weights(micro_batch):
             torch.autograd.backward(held.learned, gradients)
         if self._left is None:
             self.rule.after_backward(micro_batch)

@@ -10,8 +10,8 @@ class WeightRule(Protocol):
     """Keeps the weights of one stage while several micro-batches are in flight.
 
     An executor calls, for every micro-batch (numbered from 0 since the pipeline was empty): `forward_weights` around
-    its forward, `backward_weights` around its backward (of a split one around the first part: the second reads no
-    weights), and `after_backward` once its gradient has been added to `parameter.grad`. When the pipeline is empty it
+    its forward, `backward_weights` around its backward (of a split one, which only `flush` meets, around the first
+    part), and `after_backward` once its gradient has been added to `parameter.grad`. When the pipeline is empty it
     calls `mean_gradients` and then `emptied`: after every iteration, or, of rules that update within one, after some.
     Calls of one stage never overlap.
     """

@@ -16,7 +16,6 @@ from agents.worker.executor.messages import Tensors
 from agents.worker.executor.rank_plan import Action
 from agents.worker.executor.stage_work import Loss, StageWork
 from agents.worker.executor.weights import WeightRule
-from agents.worker.left import LeftGradients
 
 Batch = Callable[[int], tuple[Tensor, Tensor]]
 """The inputs of the first stage and the targets of the last, of a micro-batch."""
@@ -25,21 +24,12 @@ Batch = Callable[[int], tuple[Tensor, Tensor]]
 class SerialPipeline:
     """Stages in a line, each with its rule. Which rank an action stands on does not matter, only its place there."""
 
-    def __init__(
-        self,
-        stages: Sequence[nn.Module],
-        rules: Sequence[WeightRule],
-        loss: Loss,
-        left: Sequence[LeftGradients | None] | None = None,
-    ) -> None:
-        """`left` is, for each stage, where its backwards leave the gradients of its weights."""
+    def __init__(self, stages: Sequence[nn.Module], rules: Sequence[WeightRule], loss: Loss) -> None:
         self._last = len(stages) - 1
         meter = BusyMeter(torch.device("cpu"))
         self._work = [
-            StageWork(stage, loss if number == self._last else None, rule, meter, of_stage)
-            for number, (stage, rule, of_stage) in enumerate(
-                zip(stages, rules, left or [None] * len(stages), strict=True)
-            )
+            StageWork(stage, loss if number == self._last else None, rule, meter)
+            for number, (stage, rule) in enumerate(zip(stages, rules, strict=True))
         ]
 
     def iteration(self, order: Sequence[Sequence[Action]], batch: Batch) -> list[float]:

@@ -108,6 +108,6 @@ def require_split(setting: Setting) -> None:
         raise InvalidValueError(
             "training.recompute",
             "full",
-            "selective or none: it splits backwards, and what full recompute "
-            "rebuilds would have to be kept until the gradients of weights",
+            "selective or none: it splits backwards, and to leave gradients of weights for later takes many times "
+            "what full recompute keeps",
         )

@@ -1,9 +1,9 @@
 """What the stages of a job cost as a plan takes it: its profile, with the backward split into its two parts.
 
 A matrix product takes as long in the gradient of its input as in that of its weights, attention itself has no weights
-(Qi et al., arXiv 2401.10241, Table 1). So of a backward without recomputation, W takes half of what the products are
-of the stage's FLOPs; the rest is I. With full recompute the backward is left whole: what W is computed from takes far
-more than a micro-batch in flight keeps.
+(Qi et al., arXiv 2401.10241, Table 1). So of a backward without recomputation, W takes half of what the products of the
+layers are of the stage's FLOPs; the rest is I, the head's product among it, as its W would have to keep logits. With
+full recompute the backward is left whole: what W is computed from takes far more than a micro-batch in flight keeps.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _weight_shares(work: Workload, stages: int) -> Sequence[float]:
     matrices = _matrix_parameters(model)
     for stage, layers in enumerate(split_layers(model, stages)):
         products = 6.0 * (matrices[first + layers] - matrices[first])
-        products += 6.0 * model.vocab * model.hidden if stage == stages - 1 else 0.0
-        shares.append(products / (products + 12.0 * model.hidden * model.seq_len * layers) / 2)
+        head = 6.0 * model.vocab * model.hidden if stage == stages - 1 else 0.0
+        shares.append(products / (products + head + 12.0 * model.hidden * model.seq_len * layers) / 2)
         first += layers
     return shares
 

@@ -120,7 +120,7 @@ def _with(series: StepSeriesRecord, row: Mapping[str, Any]) -> StepSeriesRecord:
             replace(series, first_step=step, first_loss=row["loss"]) if step < series.first_step else series
         )
     if step <= series.last_step:
-        return series
+        return replace(series, from_step=step) if step < series.from_step else series
     warm_s = [] if series.last_step == series.from_step else series.recent_s[1 - RECENT_STEPS :]
     return replace(
         series,

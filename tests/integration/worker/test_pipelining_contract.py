@@ -126,7 +126,7 @@ def test_torch_leaves_the_gradients_of_weights_to_the_second_part(alone: dist.Pr
 
             return told_of
 
-    left, matrix = Left([]), Matrix(3, 3, torch.float32)
+    left, matrix = Left(), Matrix(3, 3, torch.float32)
     matrix.left = left
     x, target = torch.randn(4, 3), torch.randn(4, 3)
     torch.nn.functional.mse_loss(x @ matrix.weight.T, target).backward()

@@ -74,14 +74,14 @@ def plan_by_hand(spec, order, layout, segments=SEGMENTS, cuts=CUTS):
 
 
 def _weight_share(spec, stages):
-    """Half of what the matrices are of a stage's FLOPs."""
+    """Half of what the matrices of its layers are of a stage's FLOPs."""
     model = spec.model
     layers = model.layers // stages
     attention = 12 * model.hidden * model.seq_len * layers
     matrices = 6 * layers * (4 * model.hidden**2 + 3 * model.hidden * model.ffn)
     for stage in range(stages):
-        products = matrices + (6 * model.vocab * model.hidden if stage == stages - 1 else 0)
-        yield products / (products + attention) / 2
+        head = 6 * model.vocab * model.hidden if stage == stages - 1 else 0
+        yield matrices / (matrices + head + attention) / 2
 
 
 @pytest.mark.parametrize("schedule", TWO_A_RANK)
@@ -149,6 +149,27 @@ def test_between_the_parts_of_a_backward_the_built_in_worker_holds_less(make_spe
         exact = replace(A100, memory_bytes=max(found.peak_bytes) / 0.95 * memory_bytes)
         tight = replace(CLUSTER, gpu_types={"A100-80G": exact})
         assert evaluate(ours, tight, SEGMENTS, CUTS).fits is fits
+
+
+def test_who_keeps_to_no_order_may_hold_all_whole(make_spec):
+    spec = asks(make_spec, Schedule.ZB_H1)
+    ready_first = replace(spec, training=replace(spec.training, builtin_layers=True, ready_first=True))
+    assert evaluate(ready_first, CLUSTER, SEGMENTS, CUTS).held == (4, 4, 4, 4)
+
+
+def test_zb_h1_fits_with_the_stages_that_it_is_offered(make_spec):
+    spec = asks(make_spec, Schedule.ZB_H1)
+    ours = replace(spec, training=replace(spec.training, builtin_layers=True))
+    least = set()
+    for gigabytes in range(30, 81, 2):
+        gpu = replace(A100, memory_bytes=gigabytes * 1e9)
+        stages = k_min(ours, gpu)
+        if stages is None:
+            continue
+        cluster = replace(CLUSTER, gpu_types={"A100-80G": gpu})
+        assert evaluate(ours, cluster, (Segment("a", "A100-80G", stages, 1),), ()).fits, gigabytes
+        least.add(stages)
+    assert len(least) > 5
 
 
 def test_only_stages_that_the_order_can_have_are_offered(make_spec):

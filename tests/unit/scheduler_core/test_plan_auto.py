@@ -125,7 +125,9 @@ def test_half_of_what_the_matrix_products_take_backward_is_the_gradient_of_weigh
     for cost, profile in zip(costs, stage_profiles(spec, (A100,) * 8), strict=True):
         assert cost.backward_s == pytest.approx(profile.backward_s)
         # Attention over 4096 positions is a seventh of the FLOPs of llama-2-7b's layers, and has no weights.
-        assert 0.428 < cost.weight_gradient_s / profile.backward_s < 0.44
+        # On the last stage the head has a tenth, and leaves nothing for later.
+        share = cost.weight_gradient_s / profile.backward_s
+        assert 0.428 < share < 0.44 if cost is not costs[-1] else 0.37 < share < 0.39
         assert cost.pending_bytes == cost.inflight_bytes == profile.inflight_bytes
     whole = stage_costs(Workload.of(make_spec("llama-2-7b", recompute=Recompute.FULL)), (A100,) * 8)
     assert {cost.weight_gradient_s for cost in whole} == {0.0}

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from agents.protocol import WorkerModel, WorkerPlan
+from agents.protocol import WorkerModel, WorkerOrder, WorkerPlan
 from agents.worker.causes import Cause, WorkerEndError
+from agents.worker.executor.from_wire import rank_plan
 from agents.worker.failures import memory_accounted
 from agents.worker.memory import ActivationMeter, GpuMemory, StageFigures, account, figures
 from agents.worker.optimizer import make_muon, make_optimizer
@@ -26,7 +27,7 @@ PLAN = WorkerPlan(
 )  # fmt: skip
 HELD = StageFigures(
     stage=0, first_layer=0, layers=4, weights=10 * MB, gradients=10 * MB, optimizer=20 * MB,
-    optimizer_needed=20 * MB, copies=0, in_flight=3, window=6, micro_batch_bytes=10 * MB, left=0,
+    optimizer_needed=20 * MB, copies=0, in_flight=3, window=6, micro_batch_bytes=10 * MB, left=0, most=6,
 )  # fmt: skip
 
 
@@ -72,9 +73,9 @@ def test_the_figures_are_those_of_the_tensors(optimizer: str) -> None:
     made = make_muon(module.named_layers(), 0.1) if optimizer == "muon" else make_optimizer(module, 0.1)
     meter = ActivationMeter(module, has_loss=False)
     module(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
-    before = figures(PLAN, 0, 6, module, made, meter, None)
+    before = figures(PLAN, 0, rank_plan(PLAN, 0, 2), module, made, meter, None)
     made.step()
-    after = figures(PLAN, 0, 6, module, made, meter, None)
+    after = figures(PLAN, 0, rank_plan(PLAN, 0, 2), module, made, meter, None)
 
     weights = 4 * sum(parameter.numel() for parameter in module.parameters())
     assert before.weights == before.gradients == weights
@@ -178,6 +179,28 @@ def test_what_fits_is_computed_from_what_was_held() -> None:
         "20.000 MB of 20.000 MB, activations 3 micro-batches in flight × 10.000 MB (window 6); 100.000 MB are needed "
         "in 70.000 MB; what would fit: a window of at most 3 here, or micro_batch 2, or 4 stages"
     )
+
+
+def test_what_is_left_for_the_second_parts_of_backwards_is_counted_as_far_as_the_order_holds_it() -> None:
+    """Four in flight, and two whose backward is half done, each with a half left."""
+    told = account(PLAN, [replace(HELD, in_flight=4, left=10 * MB, most=5.0)], None)
+
+    assert "held 90.000 MB:" in told
+    assert (
+        "4 micro-batches in flight × 10.000 MB (window 6) and 10.000 MB left for gradients of weights" in told
+    )
+    assert "90.000 MB are needed in 90.000 MB" in told
+    assert "a window" not in told
+
+
+def test_an_order_holds_parts_of_micro_batches() -> None:
+    actions = ["0F0", "0F1", "0I0", "0F2", "0I1", "0W0", "0W1", "0F3", "0I2", "0I3", "0W2", "0W3"]
+    order = WorkerOrder(stage_ranks=[0], actions=actions)
+    changes = {"order": order, "layers_per_stage": [8], "window": [3], "micro_batches": 4}
+    strict = rank_plan(PLAN.model_copy(update=changes), 0, 1)
+
+    assert (strict.most_held(0, 1.0), strict.most_held(0, 0.5)) == (3, 2.5)
+    assert replace(strict, binding="hint").most_held(0, 0.5) == 3
 
 
 def test_copies_that_micro_batches_share_rest_with_the_weights() -> None:

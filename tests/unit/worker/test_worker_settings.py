@@ -11,7 +11,8 @@ import pytest
 from agents.worker.causes import EXIT_CODES, Cause, WorkerEndError
 from agents.worker.checkpoint.local_store import LocalStore
 from agents.worker.settings import read_settings
-from scheduler.pipeline.plan import layouts, split_orders
+from scheduler.pipeline.plan import layouts
+from scheduler.pipeline.plan.generate import hanayo
 from tests.plans import together
 from tests.wire_plans import wire_plan
 
@@ -83,7 +84,7 @@ def test_what_is_impossible_is_named(environ: dict[str, str], told: str) -> None
 
 def of_two_stages_a_rank(**changes: Any) -> dict[str, Any]:
     plan = wire_plan(
-        together(layouts.vee(2), split_orders.zb_v(2, 4)),
+        together(layouts.vee(2), hanayo(2, 1, 4)),
         1,
         **{"binding": "hint", "weight_rule": "current", **changes},
     )

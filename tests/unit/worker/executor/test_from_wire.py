@@ -66,7 +66,13 @@ def test_an_order_is_read_with_its_messages_or_without() -> None:
     assert read.computations == bare.computations == bare.actions
     assert len(read.actions) > len(bare.actions)
     assert (read.for_torch, bare.for_torch) == (True, False)
-    assert not rank_plan(wire_plan(ZB_V, 0, weight_rule="current"), 0, 2).for_torch
+    assert not rank_plan(wire_plan(ONE_F_ONE_B, 0, weight_rule="current"), 0, 3).for_torch
+
+
+@pytest.mark.parametrize("rule", ["current", "predicted", "double-buffered", "stashed"])
+def test_no_update_may_come_between_the_parts_of_a_backward(rule: str) -> None:
+    with pytest.raises(PlanError, match=f"order.actions: 3W0 with weight_rule {rule}: only flush"):
+        rank_plan(wire_plan(ZB_V, 0, weight_rule=rule), 0, 2)
 
 
 @pytest.mark.parametrize(
