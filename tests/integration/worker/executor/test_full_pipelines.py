@@ -13,7 +13,8 @@ import torch
 
 from agents.protocol import WorkerPlan, WorkerRateSchedule
 from agents.worker.optimizer import layer_tensors
-from scheduler.pipeline.plan import layouts, split_orders
+from scheduler.pipeline.plan import layouts
+from scheduler.pipeline.plan.generate import hanayo
 from tests.integration.worker.executor.serial import Replica, serial
 from tests.plans import together
 from tests.wire_plans import wire_plan
@@ -95,7 +96,7 @@ def test_replicas_come_to_the_weights_of_one_process_to_the_last_bit(gangs: Any,
 
 
 def test_replicas_of_ranks_with_several_stages_update_in_the_order_of_the_plan(gangs: Any) -> None:
-    plan, port = together(layouts.vee(2), split_orders.zb_v(2, 4)), gangs.free_port()
+    plan, port = together(layouts.vee(2), hanayo(2, 1, 4)), gangs.free_port()
     changes = {"checkpoint_uri": gangs.checkpoint_root.as_uri(), **RULES["paci"]}
 
     workers = [
