@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from scheduler.cluster import Cluster, GpuType, Link, LinkKey, Node, Ownership, Pool, PoolKey, Region
 from scheduler.placement import Placement
@@ -43,6 +44,16 @@ def cluster_of(
         links=links_of(session, now_s),
         nodes=nodes,
     )
+
+
+def whole(there_is: Cluster, records: Sequence[NodeRecord]) -> Cluster:
+    """The cluster as it is with every one of these nodes at work, and nothing held."""
+    nodes = _nodes([replace(record, state=NodeState.READY) for record in records], ())
+    gpus: dict[PoolKey, int] = defaultdict(int)
+    for node in nodes:
+        gpus[node.region, node.gpu_type] += len(node.free_gpus)
+    pools = {key: replace(pool, gpus=gpus[key]) for key, pool in there_is.pools.items()}
+    return replace(there_is, pools=pools, nodes=nodes)
 
 
 def _gpu_types(session: Session, nodes: Iterable[NodeRecord]) -> dict[str, GpuType]:

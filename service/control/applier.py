@@ -50,6 +50,8 @@ class PackedPlan:
     preemptions: tuple[Preempt, ...]
     holds: tuple[Hold, ...]
     rejects: tuple[Reject, ...]
+    never: frozenset[str] = frozenset()
+    """Of the rejected, those that could not run with all nodes there either."""
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -65,8 +67,10 @@ class PackedPromises:
     broken: tuple[Broken, ...]
 
 
-def prepare(snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str]) -> PackedPlan:
-    """Give the first starts that can begin their GPUs. An id for each start of the plan.
+def prepare(
+    snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str], never: frozenset[str] = frozenset()
+) -> PackedPlan:
+    """Give the first starts that can begin their GPUs. An id for each start of the plan; `never` as there.
 
     Raises InvalidValueError if the nodes lack room.
     """
@@ -80,6 +84,7 @@ def prepare(snapshot: Snapshot, plan: Plan, allocation_ids: Iterable[str]) -> Pa
         preemptions=plan.preemptions,
         holds=tuple(decision for decision in plan.decisions if isinstance(decision, Hold)),
         rejects=tuple(decision for decision in plan.decisions if isinstance(decision, Reject)),
+        never=never,
     )
 
 
@@ -112,7 +117,7 @@ def apply_plan(session: Session, plan: PackedPlan, grounds: Grounds) -> int:
         _check_links(session, plan.starts)
     if plan.starts or plan.promised or plan.preemptions:
         leader.capacity_changed(session)
-    verdicts.store(session, (*plan.holds, *without_port), plan.rejects, grounds.moment)
+    verdicts.store(session, (*plan.holds, *without_port), plan.rejects, plan.never, grounds.moment)
     return leader.get(session).snapshot_version
 
 
@@ -135,7 +140,7 @@ def begin_promised(session: Session, packed: PackedPromises, grounds: Grounds) -
 def _begin(session: Session, start: PackedStart, grounds: Grounds) -> bool:
     hold = commit_gang(session, start, grounds)
     if hold is not None:
-        verdicts.store(session, (hold,), (), grounds.moment)
+        verdicts.store(session, (hold,), (), (), grounds.moment)
         return False
     if not promises.drop(session, start.start.job_id):
         raise StalePlanError(f"nothing is promised to job {start.start.job_id} any more")

@@ -32,6 +32,7 @@ from service.control import applier
 from service.control.applier import Grounds, PackedPlan, PackedPromises
 from service.control.asking import Asking, Seen
 from service.control.errors import DoublePromiseError, StalePlanError
+from service.control.feasibility import never_fitting
 from service.control.leader import Leadership
 from service.db.records import JobRecord, PromiseRecord
 from service.db.repositories import jobs, promises
@@ -111,6 +112,7 @@ class Scheduler:
         # 3. decide
         with self._timed("decide"):
             plan = await self._services.compute.run(lambda: decide(snapshot, self._config))
+            never = await self._services.compute.run(lambda: never_fitting(snapshot, plan, self._config))
         # 4. check
         with self._timed("check"):
             violations = await self._services.compute.run(lambda: check_plan(snapshot, plan))
@@ -120,7 +122,7 @@ class Scheduler:
             return Outcome.INVALID
         # 5. pack
         with self._timed("pack"):
-            packed = await self._services.compute.run(lambda: self._pack(snapshot, plan))
+            packed = await self._services.compute.run(lambda: self._pack(snapshot, plan, never))
         # 6. apply
         with self._timed("apply"):
             return await self._apply(snapshot, packed)
@@ -165,9 +167,9 @@ class Scheduler:
         ids = [self._services.ids.new("alloc") for _ in starts]
         return PackedPromises(snapshot.version, applier.pack_starts(snapshot, starts, ids), standing.broken)
 
-    def _pack(self, snapshot: Snapshot, plan: Plan) -> PackedPlan:
+    def _pack(self, snapshot: Snapshot, plan: Plan, never: frozenset[str]) -> PackedPlan:
         ids = [self._services.ids.new("alloc") for _ in plan.starts]
-        return applier.prepare(snapshot, plan, ids)
+        return applier.prepare(snapshot, plan, ids, never)
 
     async def _apply(self, snapshot: Snapshot, packed: PackedPlan) -> Outcome:
         version = await self._write(lambda session: applier.apply_plan(session, packed, self._grounds()))

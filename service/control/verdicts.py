@@ -17,8 +17,15 @@ from service.lifecycle import Moment, NodeState, move_job
 from service.reason_documents import to_documents
 
 
-def store(session: Session, holds: Sequence[Hold], rejects: Sequence[Reject], moment: Moment) -> None:
-    """Write what changed; a job that waits as before is left alone.
+def store(
+    session: Session,
+    holds: Sequence[Hold],
+    rejects: Sequence[Reject],
+    never: Collection[str],
+    moment: Moment,
+) -> None:
+    """Write what changed; a job that waits as before is left alone. `never` are those of the rejected that could not
+    run with all nodes there either.
 
     A job that no longer waits is passed over: somebody else has moved it, and its next round is not this one.
     """
@@ -34,8 +41,8 @@ def store(session: Session, holds: Sequence[Hold], rejects: Sequence[Reject], mo
         job = waiting.get(reject.job_id)
         if job is None:
             continue
-        # What cannot run on what is left may run on what was there: only a whole cluster may refuse for good.
-        if missing or job.generation > 0:
+        # What cannot run on what is left may run on what was there.
+        if reject.job_id not in never or job.generation > 0:
             reasons = _with_checkpoint(job, (*_missing(missing), *reject.reasons), nodes)
             waits += _wait(session, job, None, reasons, moment)
         else:
