@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
@@ -156,6 +157,23 @@ async def test_a_step_that_was_never_told_was_sent_as_well(world: World) -> None
     rows = await _ledger(world, "egress")
     assert len(rows) == 4
     assert all(row.quantity == pytest.approx(gb, rel=1e-9) for row in rows)
+
+
+async def test_a_step_that_is_told_late_was_sent_as_well(world: World) -> None:
+    job_id, agents = await _running(world)
+    for steps in ((2, 3), (1,), (3, 4)):
+        agents[0].step(*steps)
+        await agents[0].beat()
+        world.clock.advance(30)
+        await bill(world.services, world.leadership)
+
+    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
+    assert job is not None
+    gb = 4 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    sent = defaultdict(float)
+    for row in await _ledger(world, "egress"):
+        sent[row.region, row.dst] += row.quantity
+    assert list(sent.values()) == [pytest.approx(gb, rel=1e-9)] * 4
 
 
 async def test_a_data_set_is_billed_once_where_it_is_brought_to(world: World) -> None:
