@@ -154,11 +154,6 @@ class SleepingWork(StageWork):
         self._sleep("F", micro_batch)
         return super().forward(micro_batch, inputs, target)
 
-    def backward(self, micro_batch: int, gradients: Tensors | None) -> Tensors:
-        self._sleep("I", micro_batch)
-        self._sleep("W", micro_batch)
-        return super().backward(micro_batch, gradients)
-
     def input_gradient(self, micro_batch: int, gradients: Tensors | None) -> Tensors:
         self._sleep("I", micro_batch)
         return super().input_gradient(micro_batch, gradients)
@@ -208,7 +203,7 @@ def own_sleeping(
         )
         loss = cross_entropy if place.has_last else None
         meter = BusyMeter(gang.device)
-        works[stage.index] = SleepingWork(stage.index, stage.module, loss, stage.index == 0, rule, meter)
+        works[stage.index] = SleepingWork(stage.index, stage.module, loss, rule, meter)
     given = {
         index: message_example(plan, index, gang.device)
         for stage in place.stages
