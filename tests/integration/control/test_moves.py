@@ -215,7 +215,7 @@ async def test_a_fault_at_any_statement_of_a_plan_that_moves_leaves_nothing_behi
     )
     snapshot = await world.snapshot()
     plan = script.decide(snapshot, strict=False, seed=0)
-    packed = world.scheduler._pack(snapshot, plan)
+    packed = world.scheduler._pack(snapshot, plan, frozenset())
     assert [start.start.job_id for start in packed.starts] == [waits[0]]
     assert [decision.job_id for decision in packed.promised] == [waits[1], moved]
     await _fails_everywhere(world, _apply(world, packed))
@@ -267,7 +267,7 @@ def _pending(view: Any, job_id: str) -> Any:
 
 async def _packed(world: World, plan: Plan) -> PackedPlan:
     snapshot = await world.snapshot()
-    return world.scheduler._pack(snapshot, Plan(snapshot.version, plan.decisions))
+    return world.scheduler._pack(snapshot, Plan(snapshot.version, plan.decisions), frozenset())
 
 
 def _grounds(world: World) -> Grounds:
