@@ -15,7 +15,7 @@ from tests.conftest import missing
 pytestmark = [
     pytest.mark.chaos,
     pytest.mark.e2e,
-    pytest.mark.xdist_group("e2e"),
+    pytest.mark.xdist_group("chaos"),
     pytest.mark.timeout(900),
 ]
 MINUTES = 1.0
