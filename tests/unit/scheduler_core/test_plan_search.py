@@ -12,7 +12,7 @@ from scheduler.pipeline.plan.generate import Generated, ListScheduler, generate
 from scheduler.pipeline.plan.ir import Link, StageCost
 from scheduler.pipeline.plan.memory import peak_bytes
 from scheduler.pipeline.plan.passes import plan_of
-from scheduler.pipeline.plan.search import _codes, search
+from scheduler.pipeline.plan.search import _codes, polished, search
 from scheduler.pipeline.plan.search_kernel import anneal
 from scheduler.pipeline.plan.timing import timeline
 from tests.plans import UNIT, chain_pipeline, links_between, pipeline_of
@@ -80,15 +80,13 @@ def test_a_link_on_which_two_ranks_send_is_refused():
 
 
 @pytest.mark.shared_data
-def test_a_short_search_is_within_7_percent_of_every_proven_optimum(data_dir):
-    searched = 0
+def test_the_rules_and_a_short_search_are_within_7_percent_of_every_proven_optimum(data_dir):
+    by_rules = []
     for row, _, pipeline, micro_batches, optimum in proven(data_dir):
-        made = generate(pipeline, micro_batches)
-        if made.makespan_s > 1.055 * optimum:
-            made = search(pipeline, micro_batches, made, rounds=2, steps=50_000)
-            searched += 1
+        made = polished(pipeline, micro_batches)
         assert optimum <= made.makespan_s <= 1.07 * optimum, row
-    assert searched >= 3  # the rules alone do not come so near
+        by_rules.append(generate(pipeline, micro_batches).makespan_s / optimum)
+    assert max(by_rules) > 1.07, "the rules alone do not come so near"
 
 
 @pytest.mark.shared_data
