@@ -21,7 +21,7 @@ demo: venv
 up: venv
 	$(BIN)/bace up --demo
 
-# Three processes for two cores: those with real servers and workers mostly wait.
+# Four processes for two cores: those with real servers and workers mostly wait.
 test: venv
 	$(BIN)/python -m pytest -m "not perf" -n 4 --dist loadgroup $(ARGS)
 

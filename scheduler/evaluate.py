@@ -22,7 +22,7 @@ from scheduler.pipeline.plan.order_text import OrderText, read, written
 from scheduler.pipeline.plan.placed import links_of, placed
 from scheduler.pipeline.plan.stage_costs import split_chain
 from scheduler.pipeline.schedules import fits, strict_window
-from scheduler.pipeline.timeline import Chain, Timeline, simulate
+from scheduler.pipeline.timeline import Chain, simulate
 from scheduler.placement import Cut, Placement, Segment
 from scheduler.profile import (
     StageProfile,
@@ -130,7 +130,9 @@ def _evaluate(
     choose = choose_full_window if work.keeps_full else choose_window
     choice = choose(work.schedule, chain, work.micro_batches, limits)
     placement = Placement(segments, cuts, choice.schedule, choice.window)
-    return _outcome(work, placement, profiles, choice.window, limits, choice.timeline)
+    return _outcome(
+        work, placement, profiles, choice.window, limits, choice.timeline.makespan_s, choice.timeline.busy_s
+    )
 
 
 def _evaluate_auto(
@@ -141,10 +143,11 @@ def _evaluate_auto(
     placement = Placement(segments, cuts, best.schedule, best.window, best.lag)
     profiles = profiles_of(work, _under(gpus, segments))
     held = _held(placement, profiles)
-    if not best.lag:
-        return _outcome(work, placement, profiles, held, split.limits, best.whole.timeline)
-    timeline = lagged_timeline(split, best.window, best.lag, work.micro_batches)
-    return replace(_outcome(work, placement, profiles, held, split.limits, timeline), whole=best.whole)
+    timeline = best.whole.timeline
+    if best.lag:
+        timeline = lagged_timeline(split, best.window, best.lag, work.micro_batches)
+    found = _outcome(work, placement, profiles, held, split.limits, timeline.makespan_s, timeline.busy_s)
+    return replace(found, whole=best.whole) if best.lag else found
 
 
 @lru_cache(maxsize=4096)
@@ -176,7 +179,7 @@ def _in_its_order(work: Workload, gpus: tuple[GpuType, ...], placement: Placemen
 def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) -> Evaluation:
     under = _under(gpus, placement.segments)
     profiles = profiles_of(work, under)
-    limits = [in_flight_room(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+    rooms = _rooms(profiles, under)
     if placement.lag:
         split = _split(work, gpus, placement.segments, placement.cuts)
         timeline = lagged_timeline(split, placement.window, placement.lag, work.micro_batches)
@@ -184,7 +187,9 @@ def _of_window(work: Workload, gpus: tuple[GpuType, ...], placement: Placement) 
         chain = _chain(profiles, placement.segments, placement.cuts, message_bytes_of(work))
         in_time = full_timeline if work.keeps_full else simulate
         timeline = in_time(chain, placement.window, work.micro_batches)
-    return _outcome(work, placement, profiles, _held(placement, profiles), limits, timeline)
+    return _outcome(
+        work, placement, profiles, _held(placement, profiles), rooms, timeline.makespan_s, timeline.busy_s
+    )
 
 
 def _of_order(
@@ -200,9 +205,8 @@ def _of_order(
         busy_s[stage.rank] += work.micro_batches * (stage.cost.forward_s + stage.cost.backward_s)
     profiles = stage_profiles_of(work, under)
     held = computations.most_held(placement.stages, profiles[0].pending_share)
-    limits = [in_flight_room(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
-    in_flight = tuple(map(int, computations.most_held(placement.stages)))
-    return _outcome(work, placement, profiles, held, limits, Timeline(makespan_s, tuple(busy_s), in_flight))
+    rooms = _rooms(profiles, under)
+    return _outcome(work, placement, profiles, held, rooms, makespan_s, busy_s)
 
 
 @lru_cache(maxsize=256)
@@ -226,6 +230,10 @@ def _stages(
     return profiles, [in_flight_limit(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
 
 
+def _rooms(profiles: Sequence[StageProfile], under: Sequence[GpuType]) -> list[float]:
+    return [in_flight_room(profile, gpu) for profile, gpu in zip(profiles, under, strict=True)]
+
+
 def _under(gpus: Sequence[GpuType], segments: Sequence[Segment]) -> tuple[GpuType, ...]:
     """The GPU type under each stage."""
     return tuple(gpu for gpu, segment in zip(gpus, segments, strict=True) for _ in range(segment.stages))
@@ -236,18 +244,19 @@ def _outcome(
     placement: Placement,
     profiles: tuple[StageProfile, ...],
     held: tuple[float, ...],
-    limits: Sequence[float],
-    timeline: Timeline,
+    rooms: Sequence[float],
+    timeline_s: float,
+    busy_s: Sequence[float],
 ) -> Evaluation:
     updates_s = work.updates * max(profile.sync_s for profile in profiles)
-    iteration_s = timeline.makespan_s + updates_s + _projector_s(work, placement.cuts)
+    iteration_s = timeline_s + updates_s + _projector_s(work, placement.cuts)
     return Evaluation(
         placement=placement,
         iteration_s=iteration_s,
-        timeline_s=timeline.makespan_s,
+        timeline_s=timeline_s,
         # The two are summed in different orders: a stage that never waits may come out a rounding above 1.
-        busy_fraction=tuple(min(1.0, busy_s / iteration_s) for busy_s in timeline.busy_s),
-        fits=fits(held, limits),
+        busy_fraction=tuple(min(1.0, each_s / iteration_s) for each_s in busy_s),
+        fits=fits(held, rooms),
         stage_profiles=profiles,
         held=held,
     )

@@ -123,5 +123,3 @@ class Snapshot:
     """Weight of each tenant (project) that has one; empty where all jobs are of one queue."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """Of each tenant that has any: no plan gives it more, whatever the policy."""
-    whole: Cluster | None = None
-    """The cluster with all of its nodes, while some of them take no work; no plan gives any of these."""

@@ -13,7 +13,7 @@ from scheduler.placement import Allocation
 from scheduler.snapshot import Promise, Quota, RunningJob, Snapshot, WaitingJob
 from service import placements
 from service.checkpoints import regions_that_reach
-from service.cluster_view import cluster_of, whole
+from service.cluster_view import cluster_of
 from service.cooldown import avoiding, cooling
 from service.db.records import AllocationRecord, HeldGpuRecord, JobRecord, NodeRecord, PromiseRecord
 from service.db.repositories import access, allocations, cluster, jobs, leader, ledger, promises, quotas
@@ -111,7 +111,6 @@ class SnapshotReader:
             recent=tuple(specs[job.job_id] for job in recent),
             shares=access.shares(session),
             quotas=quotas_of(session, now_s),
-            whole=whole(there_is, nodes) if any(node.state != NodeState.READY for node in nodes) else None,
         )
 
     def _ready_s(self, allocation: AllocationRecord, now_s: float) -> float:

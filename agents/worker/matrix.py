@@ -48,7 +48,7 @@ class Matrix(nn.Linear):
         weight, x = self._in_dtype(), x.to(self._dtype)
         if self.left is None:
             return functional.linear(x, weight)
-        product: Tensor = _Product.apply(x, weight.detach(), self.weight, self.left)  # type: ignore[no-untyped-call]
+        product: Tensor = _Leaving.apply(x, weight.detach(), self.weight, self.left)  # type: ignore[no-untyped-call]
         return product
 
     def _in_dtype(self) -> Tensor:
@@ -62,8 +62,11 @@ class Matrix(nn.Linear):
         return copy
 
 
-class _Product(torch.autograd.Function):
-    """x Wᵀ. As torch's own does, it keeps the storage that the weights have at the forward, not the parameter."""
+class _Leaving(torch.autograd.Function):
+    """x Wᵀ, whose backward leaves the gradient of W.
+
+    As torch's own does, it keeps the storage that the weights have at the forward, not the parameter.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, parameter: nn.Parameter, left: LeftGradients) -> Tensor:

@@ -147,8 +147,9 @@ def figures(
 
 
 def _pending_share(meter: ActivationMeter, left: LeftGradients | None) -> float:
-    known = left is not None and left.micro_batch_bytes and meter.micro_batch_bytes
-    return left.micro_batch_bytes / meter.micro_batch_bytes if left is not None and known else 1.0
+    if left is None or not left.micro_batch_bytes:
+        return 1.0  # nothing is left, or nothing is known of it yet
+    return left.micro_batch_bytes / meter.micro_batch_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from agents.protocol import WorkerModel
 from agents.worker.model import Block
@@ -85,13 +85,9 @@ def measure(device_type: str, seconds: float) -> Sustained:
     forwards: list[float] = []
     backwards: list[float] = []
 
-    def forward() -> Tensor:
-        result: Tensor = layers(x)
-        return result
-
     until_s = time.perf_counter() + seconds
     while len(forwards) < WARM_UP + 3 or time.perf_counter() < until_s:
-        y, forward_s = _timed(forward, device)
+        y, forward_s = _timed(partial(layers, x), device)
         _, backward_s = _timed(partial(torch.autograd.backward, y, gradient), device)
         forwards.append(forward_s)
         backwards.append(backward_s)

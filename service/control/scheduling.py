@@ -28,17 +28,18 @@ from scheduler.plan import Plan, Start
 from scheduler.policies import decide
 from scheduler.snapshot import Promise, Snapshot
 from service import topics
+from service.cluster_view import whole
 from service.control import applier
 from service.control.applier import Grounds, PackedPlan, PackedPromises
 from service.control.asking import Asking, Seen
 from service.control.errors import DoublePromiseError, StalePlanError
-from service.control.feasibility import never_fitting
+from service.control.feasibility import never_fitting, rejected_by
 from service.control.leader import Leadership
 from service.db.records import JobRecord, PromiseRecord
-from service.db.repositories import jobs, promises
+from service.db.repositories import cluster, jobs, promises
 from service.db.scope import EVERYTHING
 from service.db.session import Session
-from service.lifecycle import Moment
+from service.lifecycle import Moment, NodeState
 from service.policy import policy_of
 from service.promises import Pending, Standing, stand
 from service.services import Services
@@ -112,7 +113,7 @@ class Scheduler:
         # 3. decide
         with self._timed("decide"):
             plan = await self._services.compute.run(lambda: decide(snapshot, self._config))
-            never = await self._services.compute.run(lambda: never_fitting(snapshot, plan, self._config))
+            never = await self._never_fitting(snapshot, plan)
         # 4. check
         with self._timed("check"):
             violations = await self._services.compute.run(lambda: check_plan(snapshot, plan))
@@ -126,6 +127,17 @@ class Scheduler:
         # 6. apply
         with self._timed("apply"):
             return await self._apply(snapshot, packed)
+
+    async def _never_fitting(self, snapshot: Snapshot, plan: Plan) -> frozenset[str]:
+        """Of the jobs that a plan rejects, those that could not run with all nodes there either."""
+        rejected = rejected_by(plan)
+        nodes = await self._services.db.read(cluster.nodes) if rejected else []
+        if all(node.state == NodeState.READY for node in nodes):
+            return rejected
+        there_is = whole(snapshot.cluster, nodes)
+        return await self._services.compute.run(
+            lambda: never_fitting(snapshot, rejected, there_is, self._config)
+        )
 
     async def _view(self) -> View:
         now_s = self._services.clock.now()

@@ -61,12 +61,16 @@ class SplitChain:
             for b, w, more in zip(self.chain.backward_s, self.weight_gradient_s, more_s, strict=True)
         )
 
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """`pending_share` of every stage."""
+        return self.pending_share or (1.0,) * self.chain.stages
+
     def longest_lag(self, window: Sequence[int]) -> Lag:
         """W as far behind as in ZB-H1, where the memory holds it: then no stage's W keeps another's I waiting."""
-        shares = self.pending_share or (1.0,) * len(window)
         return tuple(
             min(window[0] - cap, int((limit - cap) / share) if share else window[0])
-            for cap, limit, share in zip(window, self.limits, shares, strict=True)
+            for cap, limit, share in zip(window, self.limits, self.shares, strict=True)
         )
 
     def pipeline(self, *, split: bool = True) -> Pipeline:
@@ -74,11 +78,10 @@ class SplitChain:
         backwards (not `split`) nothing is spent on splitting them."""
         chain = self.chain
         inputs_s = self.input_gradient_s if split else replace(self, splitting_s=()).input_gradient_s
-        shares = self.pending_share or (1.0,) * chain.stages
         costs = [
             StageCost(forward_s, input_s, weight_s, inflight_bytes=1.0, pending_bytes=share)
             for forward_s, input_s, weight_s, share in zip(
-                chain.forward_s, inputs_s, self.weight_gradient_s, shares, strict=True
+                chain.forward_s, inputs_s, self.weight_gradient_s, self.shares, strict=True
             )
         ]
         regions = [f"region {number}" for number in accumulate((0, *(delay > 0 for delay in chain.delay_s)))]

@@ -119,6 +119,13 @@ async def test_time_is_billed_once_and_to_the_end(world: World) -> None:
     assert len(await _ledger(world, "electricity")) == count
 
 
+async def _sent_gb(world: World, job_id: str, steps: int) -> float:
+    """What so many steps send over a cut, each way."""
+    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
+    assert job is not None
+    return steps * boundary_bytes(spec_of(job)) * 4 / 1e9
+
+
 async def test_egress_is_what_the_reported_steps_sent_each_once(world: World) -> None:
     job_id, agents = await _running(world)
     allocation = await world.allocation(job_id)
@@ -132,9 +139,7 @@ async def test_egress_is_what_the_reported_steps_sent_each_once(world: World) ->
         world.clock.advance(30)
         await bill(world.services, world.leadership)
         await bill(world.services, world.leadership)
-    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
-    assert job is not None
-    gb = 5 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    gb = await _sent_gb(world, job_id, 5)
     rows = await _ledger(world, "egress")
     for src, dst in [*cuts, *((dst, src) for src, dst in cuts)]:
         mine = [row for row in rows if (row.region, row.dst) == (src, dst)]
@@ -151,9 +156,7 @@ async def test_a_step_that_was_never_told_was_sent_as_well(world: World) -> None
     world.clock.advance(30)
     await bill(world.services, world.leadership)
 
-    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
-    assert job is not None
-    gb = 6 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    gb = await _sent_gb(world, job_id, 6)
     rows = await _ledger(world, "egress")
     assert len(rows) == 4
     assert all(row.quantity == pytest.approx(gb, rel=1e-9) for row in rows)
@@ -167,9 +170,7 @@ async def test_a_step_that_is_told_late_was_sent_as_well(world: World) -> None:
         world.clock.advance(30)
         await bill(world.services, world.leadership)
 
-    job = await world.run(lambda session: jobs.get(session, EVERYTHING, job_id))
-    assert job is not None
-    gb = 4 * boundary_bytes(spec_of(job)) * 4 / 1e9
+    gb = await _sent_gb(world, job_id, 4)
     sent = defaultdict(float)
     for row in await _ledger(world, "egress"):
         sent[row.region, row.dst] += row.quantity
