@@ -21,9 +21,10 @@ demo: venv
 up: venv
 	$(BIN)/bace up --demo
 
-# Four processes for two cores: those with real servers and workers mostly wait.
+# Five processes for two cores: those with real servers and workers mostly wait.
 test: venv
-	$(BIN)/python -m pytest -m "not perf" -n 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m tests.machine_code
+	$(BIN)/python -m pytest -m "not perf" -n 5 --dist loadgroup $(ARGS)
 
 check: venv
 	$(BIN)/ruff check .

@@ -125,14 +125,14 @@ class ListScheduler:
             np.array([stage.rank for stage in pipeline.stages], dtype=np.int64),
             _ends(pipeline.preceding),
             _ends(pipeline.following),
-            np.array([[cost.seconds(op) for cost in costs] for op in OPS]),
+            np.array([[cost.seconds(op) for cost in costs] for op in OPS], dtype=np.float64),
         )
         link, latency, transfer = message_costs(pipeline)
         self._link_arrays = (link, len(pipeline.links), latency, transfer)
         self._memory_arrays = (
-            np.array([cost.inflight_bytes for cost in costs]),
-            np.array([cost.pending_bytes for cost in costs]),
-            np.array(free_bytes(pipeline)),
+            np.array([cost.inflight_bytes for cost in costs], dtype=np.float64),
+            np.array([cost.pending_bytes for cost in costs], dtype=np.float64),
+            np.array(free_bytes(pipeline), dtype=np.float64),
         )
 
     @property
