@@ -1,13 +1,17 @@
-"""`python -m tests.machine_code`: compiles the planner's loops once, where each test process would do it for itself.
+"""`python -m tests.warm_up`: makes once what each of several test processes would make for itself.
 
-Two processes share them; what they make is kept beside the sources, where the tests find it. A loop that is forgotten
-here is compiled at its first use, as ever.
+That is the machine code of the planner's loops, and the bytecode of all modules with the assertions of tests rewritten.
+Both are kept beside the sources, where the processes find them. What is forgotten here is made at its first use.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import redirect_stdout
 from multiprocessing import Process
+
+import pytest
 
 from scheduler.pipeline.plan.auto import fastest
 from scheduler.pipeline.plan.generate import generate
@@ -35,14 +39,20 @@ def orders() -> None:
     timeline(plan_of(pipeline, search(pipeline, 2, generate(pipeline, 2), rounds=1, steps=10).order))
 
 
+def bytecode() -> None:
+    """Of every module that a test imports, and of the tests."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        pytest.main(["--collect-only", "--quiet"])
+
+
 def main() -> int:
-    """Both, side by side; the exit code."""
-    both = [Process(target=part) for part in (decision, orders)]
-    for part in both:
+    """All side by side; the exit code."""
+    parts = [Process(target=part) for part in (decision, orders, bytecode)]
+    for part in parts:
         part.start()
-    for part in both:
+    for part in parts:
         part.join()
-    return int(any(part.exitcode for part in both))
+    return int(any(part.exitcode for part in parts))
 
 
 if __name__ == "__main__":
