@@ -59,7 +59,7 @@ def test_throughput_beside_torchs_1f1b(gangs: Gangs, latency_s: float, strict: f
     A latency that nothing but the order could hide is the same for all who keep to one order: there our executor is
     ahead with more in flight, and with the same order on a real link.
     """
-    env = {"STUDY": "throughput", "LATENCY_S": latency_s, "TURNS": 12}
+    env = {"STUDY": "throughput", "LATENCY_S": latency_s, "TURNS": 36}
     found = run(gangs, ONE_F_ONE_B, env, {}, **SHAPE)
 
     print(
