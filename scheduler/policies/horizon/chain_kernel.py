@@ -51,12 +51,14 @@ def each_better(
             least[rung] = time_score[rung] + cheapest + first
     if least.min() >= bound:
         return scores[:0], rung_of[:0], width_of[:0], paths[:0]
-    total = np.sort(slots)[max(0, regions - longest) :].sum()
+    total = 0
+    for region in ascending(slots)[max(0, regions - longest) :]:
+        total += slots[region]
     pair = np.empty((regions, regions))
     for a in range(regions):
         for b in range(regions):
             pair[a, b] = min(link_bps[a, b], link_bps[b, a], access_bps[a], access_bps[b])
-    for rung in np.argsort(least, kind="mergesort"):
+    for rung in ascending(least):
         if least[rung] >= bound:
             break
         if not 2 <= stages[rung] <= total or (breaks.size and breaks[usable, rung].all()):
@@ -90,6 +92,18 @@ def each_better(
     return scores[:found], rung_of[:found], width_of[:found], paths[:found]
 
 
+def ascending(values: Floats | Integers) -> Integers:
+    """Where the values stand, least first, equal ones in their order. Compiles faster than NumPy's own."""
+    places = np.empty(values.size, dtype=np.int64)
+    for place in range(values.size):
+        at = place
+        while at > 0 and values[places[at - 1]] > values[place]:
+            places[at] = places[at - 1]
+            at -= 1
+        places[at] = place
+    return places
+
+
 def run(
     slots: Integers,
     rate: Floats,
@@ -119,7 +133,7 @@ def run(
     """
     regions = slots.size
     longest = min(longest, regions, stages)
-    by_rate = np.argsort(rate, kind="mergesort")
+    by_rate = ascending(rate)
     # The cheapest that so many stages could stand, whatever the chain.
     floor, left = 0.0, stages
     for region in by_rate:
@@ -129,7 +143,7 @@ def run(
     best, best_path = bound, np.zeros(0, dtype=np.int64)
     if left > 0 or begin.min() + floor >= best:
         return best, best_path, budget
-    by_start = np.argsort(begin + rate, kind="mergesort")
+    by_start = ascending(begin + rate)
     cut = np.full((regions, regions), np.inf)
     order = np.empty(
         (regions, regions), dtype=np.int64
@@ -173,7 +187,7 @@ def run(
                         if end != b and slots[b] > 0 and pair[end, b] >= need:
                             delay = latency[end, b] + transfer
                             cut[end, b] = delay_weight * delay + egress_weight * egress[end, b]
-                    order[end] = np.argsort(cut[end], kind="mergesort")
+                    order[end] = ascending(cut[end])
                 while position[depth] < regions:
                     candidate = order[end, position[depth]]
                     position[depth] += 1

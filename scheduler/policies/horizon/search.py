@@ -187,7 +187,7 @@ class Search:
         # With a window that fits, the first micro-batch alone waits for a cut, there and back; with a strict one, all.
         waits = 2 if training.schedule.looks_for_window else training.micro_batches
         stages, bill = ladder.stages[rungs], np.ascontiguousarray(self.bill[:, rungs])
-        found = compiled(chain_kernel.each_better, chain_kernel.run)(
+        found = compiled(chain_kernel.each_better, chain_kernel.run, chain_kernel.ascending)(
             slots,
             stages,
             self.time_score[rungs],

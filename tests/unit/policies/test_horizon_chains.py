@@ -61,7 +61,7 @@ class Ground:
         )
 
     def search(self, bound: float = math.inf, budget: int = ENDLESS) -> tuple[float, tuple[int, ...], int]:
-        cost, path, left = compiled(chain_kernel.run)(*self.arguments(bound, budget))
+        cost, path, left = compiled(chain_kernel.run, chain_kernel.ascending)(*self.arguments(bound, budget))
         return float(cost), tuple(path.tolist()), int(left)
 
     def arguments(self, bound: float, budget: int) -> tuple[object, ...]:

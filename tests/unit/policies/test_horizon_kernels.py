@@ -163,7 +163,7 @@ def test_every_chain_is_better_than_those_before_and_compiling_changes_none() ->
     for bound in [math.inf, 45.0, 30.0] * 40:
         arguments = chain_arguments(dice, bound)
         twin = chain_kernel.each_better(*arguments)  # type: ignore[arg-type]
-        found = compiled(chain_kernel.each_better, chain_kernel.run)(*arguments)  # type: ignore[arg-type]
+        found = compiled(chain_kernel.each_better, chain_kernel.run, chain_kernel.ascending)(*arguments)  # type: ignore[arg-type]
         for one, other in zip(found, twin, strict=True):
             assert np.array_equal(one, other)
         scores = [bound, *found[0].tolist()]
@@ -185,13 +185,15 @@ def test_the_last_of_those_chains_is_the_best_of_every_number_of_stages_and_widt
             need = float(need_bps[rung] * widths[width])  # type: ignore[index]
             if breaks.size and breaks[slots > 0, rung].all():  # type: ignore[attr-defined, index]
                 continue
-            cost, path, _ = compiled(chain_kernel.run)(
+            cost, path, _ = compiled(chain_kernel.run, chain_kernel.ascending)(
                 *(slots, bill[:, rung] / stages[rung], latency, egress, pair, access, begin),  # type: ignore[index]
                 *(need, bits / need, delay[rung], weight, int(stages[rung]), longest, budget, math.inf),  # type: ignore[index, operator]
             )
             if path.size > 1:
                 best = min(best, time_score[rung] + cost)  # type: ignore[index]
-        scores = compiled(chain_kernel.each_better, chain_kernel.run)(*arguments)[0].tolist()  # type: ignore[arg-type]
+        scores = compiled(chain_kernel.each_better, chain_kernel.run, chain_kernel.ascending)(*arguments)[
+            0
+        ].tolist()  # type: ignore[arg-type]
         # A chain of one region may be cheaper; then none of several is told of that number of stages.
         assert min(scores, default=math.inf) == pytest.approx(best)
         found_any += bool(scores)
