@@ -61,9 +61,10 @@ def _unsupported_by_agents(document: JobDocument) -> list[FieldIssue]:
             expected = f"a reference of a kind that agents resolve: {', '.join(_SECRET_KINDS)}"
             issues.append(FieldIssue(f"/run/secrets/{name}", reference.partition(":")[0] + ":…", expected))
     uri = document.checkpoint.uri
-    if uri is not None and document.is_builtin and not uri.startswith(_BUILTIN_STORES):
-        expected = f"a folder or bucket that the job's nodes share, at {', '.join(_BUILTIN_STORES)}"
+    if uri is not None and document.is_builtin and (expected := _not_a_store(uri)):
         issues.append(FieldIssue("/checkpoint/uri", uri, expected))
+    if document.run.command is not None and not document.run.command[0]:
+        issues.append(FieldIssue("/run/command/0", "", "the program to start"))
     data = document.parallelism.data
     if data != int(data):
         issues.append(FieldIssue("/parallelism/data", data, "a whole number: only a replay runs a fraction"))
@@ -71,6 +72,16 @@ def _unsupported_by_agents(document: JobDocument) -> list[FieldIssue]:
         expected = "none or restart: that a command resumes with other stages cannot be relied on here"
         issues.append(FieldIssue("/elasticity", document.elasticity.value, expected))
     return issues
+
+
+def _not_a_store(uri: str) -> str:
+    """What a checkpoint's address should be, empty where it is."""
+    if not uri.startswith(_BUILTIN_STORES):
+        return f"a folder or bucket that the job's nodes share, at {', '.join(_BUILTIN_STORES)}"
+    scheme, _, rest = uri.partition("://")
+    if scheme == "file" and not rest.startswith("/"):
+        return "an absolute folder, such as file:///shared/checkpoints"
+    return "" if scheme == "file" or rest.partition("/")[0] else f"a bucket, such as {scheme}://bucket/folder"
 
 
 def _unsupported_by_builtin(document: JobDocument) -> list[FieldIssue]:
@@ -90,10 +101,11 @@ def _unsupported_by_builtin(document: JobDocument) -> list[FieldIssue]:
             "tied_embeddings",
             shape.tied_embeddings,
             not shape.tied_embeddings,
-            "false: the ends of the pipeline",
+            "false: the first and the last stage each hold a matrix of their own",
         ),
         ("learned_positions", shape.learned_positions, not shape.learned_positions, "false: it uses RoPE"),
         ("experts", shape.experts, shape.experts == 1, "1: the built-in worker trains dense models"),
+        ("head_dim", shape.head_dim, shape.head_dim % 2 == 0, "an even number: RoPE turns pairs"),
         ("vocab", shape.vocab, shape.vocab >= _BUILTIN_MIN_VOCAB, "at least 256: its tokens are bytes"),
     )
     for name, value, fits, expected in wants:

@@ -116,6 +116,8 @@ class Api:
                 answer = self._http.request(method, path, params=given, json=document, headers=headers)
             except httpx.TransportError as error:
                 raise unreachable(self.url, error) from None
+            except ValueError as error:  # JSON knows neither infinity nor NaN
+                raise CommandError(f"{method} {path}: {error}", Exit.USAGE) from None
             wait_s = _told_to_wait_s(answer)
             if wait_s is None or attempt == MOST_RETRIES:
                 break

@@ -85,14 +85,19 @@ def bench(
     Runs that are in OUT already are not run again. The first draws of all cells come first, so that a study may end at
     any time. Ctrl-C loses the runs in work and nothing else; --budget-minutes waits for them.
     """
-    if data is None or not data.is_dir():
+    if data is None:
         raise CommandError(f"the real data is needed: set {DATA}, or give --data", Exit.USAGE)
+    if not data.is_dir():
+        raise CommandError(f"--data (or {DATA}): {data} is not valid: expected a folder", Exit.USAGE)
     try:
         chosen = None if policies == "all" else entries_of([name.strip() for name in policies.split(",")])
         grids = tuple(name.strip() for name in grid.split(","))
         selection = Selection(grids, cells, split, chosen, seeds, fraction)
         results = Results(out)
         runs = selection.runs()
+        if not runs:
+            detail = f"--cells: {cells} is not valid: expected a pattern that some cell of {grid} matches"
+            raise CommandError(detail, Exit.USAGE)
         with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:
             spread = _over_ray(processes) if ray else OverProcesses(processes or os.cpu_count() or 1)
             rows = run_study(runs, Sources(data), results, spread, watch, _clock(budget_minutes))

@@ -76,6 +76,16 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def _make_home() -> None:
+    try:
+        home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        expected = "expected a folder that can be made and written to"
+        raise CommandError(
+            f"BACE_HOME: {home()} is not valid: {expected} ({error.strerror})", Exit.USAGE
+        ) from None
+
+
 @contextlib.contextmanager
 def only_one_up() -> Iterator[None]:
     """Hold BACE_HOME for this `bace up` alone: two would share a database and hide each other's address.
@@ -84,7 +94,7 @@ def only_one_up() -> Iterator[None]:
     """
     import fcntl  # not on every platform that `bace jobs` runs on
 
-    home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_home()
     with (home() / LOCK_FILE).open("a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,7 +110,7 @@ def only_one_up() -> Iterator[None]:
 
 def write_address(url: str, folder: Path) -> None:
     """Leave the address of a running server, and the folder of its token, for the commands that come."""
-    home().mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_home()
     (home() / ADDRESS_FILE).write_text(f"{url}\n{folder}\n", encoding="utf-8")
 
 

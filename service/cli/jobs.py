@@ -147,11 +147,29 @@ def logs(
 def cancel(
     job_ids: Annotated[list[str], typer.Argument(metavar="ID…")], output: Output = Format.TABLE
 ) -> None:
-    """Cancel jobs: what waits is taken out of the queue, what runs is stopped with a checkpoint."""
+    """Cancel jobs: what waits is taken out of the queue, what runs is stopped with a checkpoint.
+
+    What one job is refused for keeps no other from being cancelled; the exit code is that of the first refusal.
+    """
+    cancelled, refusals = [], {}
     with Api() as api:
         for job_id in job_ids:
-            document = api.post(f"/v1/jobs/{segment(job_id)}/cancel")
-            emit_line(document, output, f"{document['job_id']} {document['state']}")
+            try:
+                document = api.post(f"/v1/jobs/{segment(job_id)}/cancel")
+            except ProblemError as refusal:
+                refusals[job_id] = refusal
+                continue
+            cancelled.append(document)
+            if output is Format.TABLE:
+                emit_line(document, output, f"{document['job_id']} {document['state']}")
+    if output is not Format.TABLE and (cancelled or len(job_ids) > 1):
+        emit({"items": cancelled} if len(job_ids) > 1 else cancelled[0], output, lambda document: [])
+    if refusals:
+        first, *others = refusals.values()
+        if others:
+            told = "; ".join(f"{job_id}: {refusal.message}" for job_id, refusal in refusals.items())
+            raise CommandError(told, first.exit_code)
+        raise first
 
 
 def register(app: typer.Typer, panel: str) -> None:

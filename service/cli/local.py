@@ -102,6 +102,8 @@ class LocalServer:
 
 def start_server(stack: Stack, home: Path, port: int | None, settings: Mapping[str, str]) -> LocalServer:
     """Start a server whose data is in `home`; returns when it answers. `port` None: 8642, or a free one."""
+    if port is not None and free_port(port) != port:
+        raise CommandError(f"--port: {port} is in use on 127.0.0.1: choose another", Exit.USAGE)
     url = f"http://127.0.0.1:{port or free_port(DEFAULT_PORT)}"
     environment = {
         "BACE_HOME": str(home),

@@ -15,6 +15,7 @@ from scheduler.units import format_time
 from service.cli.api import Api
 from service.cli.cluster_tables import prices_table
 from service.cli.exits import CommandError, Exit, FieldNote
+from service.cli.numbers import finite
 from service.cli.output import Format, Output, emit
 
 
@@ -59,7 +60,10 @@ def set_price(
         raise CommandError("--to: an egress price needs the other region; no other kind has one.", Exit.USAGE)
     if (kind is Kind.RENT) != (gpu_type is not None):
         raise CommandError("--gpu-type: a rent needs the GPU type; no other kind has one.", Exit.USAGE)
-    body = _subject(kind, region, gpu_type, destination, source) | {"value": value}
+    try:
+        body = _subject(kind, region, gpu_type, destination, source) | {"value": finite(value)}
+    except ValueError as error:
+        raise CommandError(f"VALUE: {error}", Exit.USAGE) from None
     with Api() as api:
         series = api.request("PUT", "/v1/prices", document=body | ({"unit": unit} if unit else {}))
     emit(series, output, lambda document: prices_table([document]))

@@ -33,7 +33,7 @@ def demo(
         typer.Option("--wan", help="With networks of their own, as far apart as continents (Linux, root)."),
     ] = False,
 ) -> None:
-    """Train a small model over three regions on this machine, show everything, and leave nothing behind."""
+    """Train a small model over regions simulated on this machine, show everything, and leave nothing behind."""
     need_server()
     if wan:
         from service.cli.wan_demo import run_wan_demo

@@ -9,6 +9,7 @@ import typer
 from service.cli.api import Api, segment
 from service.cli.cluster_tables import projects_table
 from service.cli.exits import CommandError, Exit
+from service.cli.numbers import finite
 from service.cli.output import Format, Output, emit
 
 NO_SHARE = NO_LIMIT = "none"
@@ -80,14 +81,14 @@ def _limit(text: str, kind: type[int] | type[float], wrong: str) -> float | None
     if text == NO_LIMIT:
         return None
     try:
-        return kind(text)
+        return finite(kind(text))
     except ValueError:
         raise CommandError(f"{wrong.format(text)}, or {NO_LIMIT}", Exit.USAGE) from None
 
 
 def _weight(text: str) -> float:
     try:
-        return float(text)
+        return finite(float(text))
     except ValueError:
         detail = f"WEIGHT: {text} is not valid: expected a number of at least 0, or {NO_SHARE}"
         raise CommandError(detail, Exit.USAGE) from None

@@ -86,4 +86,5 @@ def test_the_quota_of_a_project_is_set_by_parts_and_shown(bace: Bace, server: Fa
     bodies = [asked["body"] for asked in server.asked if asked["method"] == "PUT"]
     assert bodies == [{"gpus": 16, "usd_per_month": 100.0}, {"gpus": 8, "usd_per_month": None}]
     assert bace("project", "quota", "nlp", "--gpus", "many").exit_code == Exit.USAGE
+    assert bace("project", "quota", "nlp", "--usd-per-month", "nan").exit_code == Exit.USAGE
     assert bace("project", "quota", "unheard-of").exit_code == Exit.NOT_FOUND

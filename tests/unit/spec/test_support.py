@@ -16,6 +16,7 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 COMMAND = {"command": ["python", "train.py"]}
+SHAPE = {"layers": 2, "hidden": 64, "heads": 2, "vocab": 256, "seq_len": 32, "gated_mlp": True}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,11 @@ COMMAND = {"command": ["python", "train.py"]}
         ({"parallelism": {"tensor": 2, "data": 1.5}}, "/parallelism/data"),
         ({"training": {"steps": 1, "dtype": "fp16"}}, "/training/dtype"),
         ({"model": {"preset": "gpt-3 1.3b"}}, "/model/gated_mlp"),
+        ({"model": {**SHAPE, "head_dim": 31}}, "/model/head_dim"),
+        ({"checkpoint": {"uri": "file://checkpoints"}}, "/checkpoint/uri"),
+        ({"checkpoint": {"uri": "s3://"}}, "/checkpoint/uri"),
+        ({"checkpoint": {"uri": "gs:///folder"}}, "/checkpoint/uri"),
+        ({"run": {"command": ["", "train.py"]}}, "/run/command/0"),
     ],
 )
 def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer: str) -> None:
