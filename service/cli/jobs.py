@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from scheduler.job import JobState
-from service.cli.api import Api, ProblemError, segment
+from service.cli.api import Api, Document, ProblemError, segment
 from service.cli.documents import JobFile, read_job_file
 from service.cli.exits import CommandError, Exit
 from service.cli.follow import follow_job
@@ -29,6 +29,9 @@ NEVER = "The job could never run on this cluster."
 JobPath = Annotated[
     str, typer.Argument(metavar="FILE", help="A job file (YAML or JSON); - is standard input.")
 ]
+
+LIMITS = ("deadline", "budget_usd", "max_wait")
+"""What a job asks for and not every policy plans by."""
 
 
 def submit(
@@ -59,8 +62,7 @@ def submit(
         if table:
             show(Text.assemble(("Submitted ", "bold"), printable(job["name"]), f"  {job['job_id']}"))
             job = wait_for_decision(api, job["job_id"])
-            show(*job_page(job))
-            show(*useful_commands(job["job_id"]))
+            show(*job_page(job), *_unheeded(api, job), *useful_commands(job["job_id"]))
         if wait or follow:
             job = follow_job(api, job["job_id"], output, steps=follow)
             if table:
@@ -76,6 +78,16 @@ def submit(
         )
     if (wait or follow) and job["state"] != "succeeded":
         raise CommandError(f"The job ended as {job['state']}.", Exit.FAILED)
+
+
+def _unheeded(api: Api, job: Document) -> list[Text]:
+    """Which of the job's limits the server's policy does not plan by."""
+    if all(job["spec"].get(limit) is None for limit in LIMITS):
+        return []
+    events = api.get(f"/v1/jobs/{segment(job['job_id'])}/events", limit=1)["items"]
+    names = [name for event in events for name in event["data"].get("not_planned_by", ())]
+    told = f"Not heeded by this server's policy: {', '.join(names)}. horizon plans by them (docs/jobs.md)."
+    return [Text(told, style="yellow")] if names else []
 
 
 def plan(file: JobPath, output: Output = Format.TABLE) -> None:

@@ -270,6 +270,20 @@ def test_a_submission_that_is_rejected_at_once_has_failed(
     assert f"bace cancel {JOB_ID}" in result.output
 
 
+@pytest.mark.parametrize("named", [["deadline", "max_wait"], []])
+def test_limits_that_the_policy_does_not_plan_by_are_told(
+    bace: Bace, server: FakeServer, tmp_path: Path, named: list[str]
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    job = {**JOB, "spec": {**JOB["spec"], "deadline": "2100-01-01T00:00:00Z", "max_wait": "6h"}}
+    server.answer("POST", "/v1/jobs", sent(Job, job), 201)
+    server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, job))
+    first = {"kind": "job.queued", "data": {"not_planned_by": named} if named else {}}
+    server.answer("GET", f"/v1/jobs/{JOB_ID}/events", listed(first))
+    output = bace("submit", "job.yaml").output
+    assert ("Not heeded by this server's policy: deadline, max_wait." in output) == bool(named)
+
+
 def test_a_rejected_job_is_not_said_to_be_complete(bace: Bace, server: FakeServer) -> None:
     ended = {**JOB, "jct_s": 3.0, "reported_steps": 0}
     server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, {**ended, "state": "rejected"}))
