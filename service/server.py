@@ -52,6 +52,7 @@ def serve(settings: Settings) -> None:
         with sole_server(assembly.engine):
             prepare_database(assembly.engine)
             check_listening(settings, assembly.engine)
+            check_port(settings.host, settings.port)
             _first_token(settings, assembly)
             config = uvicorn.Config(
                 assembly.app,
@@ -115,6 +116,19 @@ def check_listening(settings: Settings, engine: Engine) -> None:
             f"BACE_HOST: {settings.host} can be reached from elsewhere, and no token has been made yet: start the "
             f"server on 127.0.0.1 once, it writes {settings.home_folder / ADMIN_TOKEN_FILE}"
         )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises ConflictError where nobody can listen there: another program does, or the host is not of this machine."""
+
+    async def listen() -> None:
+        (await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port)).close()
+
+    try:
+        asyncio.run(listen())
+    except OSError as error:
+        expected = "expected an address of this machine and a port that is free"
+        raise ConflictError(f"BACE_HOST, BACE_PORT: {host}:{port}: {expected} ({error.strerror})") from None
 
 
 def is_loopback(host: str) -> bool:

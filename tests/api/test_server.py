@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging as standard_logging
+import socket
 import threading
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from service.db.engine import Mode, make_engine
 from service.db.repositories import access
 from service.db.transaction import transact
 from service.errors import ConflictError
-from service.server import check_listening, is_loopback
+from service.server import check_listening, check_port, is_loopback
 from service.services import Services
 from service.settings import Settings
 from service.wiring import assemble
@@ -159,3 +160,15 @@ def test_jobs_are_planned_while_what_clients_ask_takes_every_thread(
     assert planned.is_set()
     assembly.close()
     engine.dispose()
+
+
+def test_a_port_that_another_program_has_is_told_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConflictError, match=f"BACE_PORT: 127.0.0.1:{port}: expected .* a port that is free"
+        ):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+    with pytest.raises(ConflictError, match=r"192\.0\.2\.1"):
+        check_port("192.0.2.1", port)
