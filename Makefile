@@ -22,10 +22,11 @@ up: venv
 	$(BIN)/bace up --demo
 
 # Four processes for two cores: those with real servers and workers mostly wait. They and the hundreds of programs that they
-# start share machine code and bytecode, so that is kept even where the environment says that none is to be.
+# start share machine code and bytecode, so that is kept even where the environment says that none is to be. A part of the tests
+# (ARGS) makes what it needs itself.
 test: export PYTHONDONTWRITEBYTECODE =
 test: venv
-	$(BIN)/python -m tests.warm_up
+	$(if $(ARGS),,$(BIN)/python -m tests.warm_up)
 	$(BIN)/python -m pytest -m "not perf" -n 4 --dist loadgroup $(ARGS)
 
 check: venv

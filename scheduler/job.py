@@ -69,6 +69,10 @@ class Schedule(StrEnum):
 ASKED_SCHEDULES = tuple(each for each in Schedule if each is not Schedule.LAGGED_1F1B)
 
 
+LIMITS = ("deadline", "budget_usd", "max_wait")
+"""What a job file may ask for and not every policy plans by."""
+
+
 class Elasticity(StrEnum):
     """What may be done to a running job: nothing; stop and start again; start again with other stages."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.job import JobState
+from scheduler.job import LIMITS, JobState
 from scheduler.policies import plans_by_limits
 from scheduler.spec.job import JobDocument
 from service import cursors, job_input, submissions, topics
@@ -99,7 +99,7 @@ def _submit_alone(session: Session, submission: Submission, now_s: float) -> Sub
 
 def _not_planned_by(job: JobDocument, policy: str) -> dict[str, list[str]]:
     """For the job's first event: which of its limits the policy of this server does not plan by."""
-    given = [name for name in ("deadline", "budget_usd", "max_wait") if getattr(job, name) is not None]
+    given = [name for name in LIMITS if getattr(job, name) is not None]
     return {} if plans_by_limits(policy) or not given else {"not_planned_by": given}
 
 

@@ -79,7 +79,7 @@ def _not_a_store(uri: str) -> str:
     if not uri.startswith(_BUILTIN_STORES):
         return f"a folder or bucket that the job's nodes share, at {', '.join(_BUILTIN_STORES)}"
     scheme, _, rest = uri.partition("://")
-    if scheme == "file" and not rest.startswith("/"):
+    if scheme == "file" and not rest.removeprefix("localhost").startswith("/"):
         return "an absolute folder, such as file:///shared/checkpoints"
     return "" if scheme == "file" or rest.partition("/")[0] else f"a bucket, such as {scheme}://bucket/folder"
 

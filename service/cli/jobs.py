@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from scheduler.job import JobState
+from scheduler.job import LIMITS, JobState
 from service.cli.api import Api, Document, ProblemError, segment
 from service.cli.documents import JobFile, read_job_file
 from service.cli.exits import CommandError, Exit
@@ -29,9 +29,6 @@ NEVER = "The job could never run on this cluster."
 JobPath = Annotated[
     str, typer.Argument(metavar="FILE", help="A job file (YAML or JSON); - is standard input.")
 ]
-
-LIMITS = ("deadline", "budget_usd", "max_wait")
-"""What a job asks for and not every policy plans by."""
 
 
 def submit(

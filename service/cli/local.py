@@ -102,9 +102,10 @@ class LocalServer:
 
 def start_server(stack: Stack, home: Path, port: int | None, settings: Mapping[str, str]) -> LocalServer:
     """Start a server whose data is in `home`; returns when it answers. `port` None: 8642, or a free one."""
-    if port is not None and free_port(port) != port:
+    free = free_port(port or DEFAULT_PORT)
+    if port not in (None, free):
         raise CommandError(f"--port: {port} is in use on 127.0.0.1: choose another", Exit.USAGE)
-    url = f"http://127.0.0.1:{port or free_port(DEFAULT_PORT)}"
+    url = f"http://127.0.0.1:{free}"
     environment = {
         "BACE_HOME": str(home),
         "BACE_HOST": "127.0.0.1",

@@ -50,6 +50,7 @@ def test_the_service_says_what_it_cannot_honour(changes: dict[str, Any], pointer
         {"run": COMMAND, "parallelism": {"tensor": 8, "data": 2}, "elasticity": "restart"},
         {"run": {**COMMAND, "secrets": {"T": "file:/run/secrets/t", "U": "env:U"}}},
         {"checkpoint": {"uri": "file:///var/checkpoints"}, "training": {"steps": 1, "dtype": "fp32"}},
+        {"checkpoint": {"uri": "file://localhost/var/checkpoints"}},
         {"checkpoint": {"uri": "s3://bucket/jobs", "keep": 1000}},
         {"run": COMMAND, "model": {"preset": "gpt-3 1.3b"}},
     ],
