@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,20 +11,9 @@ from agents.worker.asides import Asides
 from agents.worker.executor.rules.rhythm import Rhythm
 from agents.worker.gang import Gang
 from agents.worker.gradient_norm import NORM_TAG
+from agents.worker.progress import Late
 
 LATENESS_TAG = NORM_TAG + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """Of all stages of a pipeline."""
-
-    drift: int
-    """The most updates of a stage between the forward and the backward of a micro-batch, in one step."""
-    bound: int
-    """The most that there can be: ⌈(cap − 1) / a⌉ of the stage where that is largest."""
-    rolled_back: int
-    """Updates that stages took back since the workers began."""
 
 
 class Lateness:

@@ -6,14 +6,23 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from agents.worker.causes import Cause
 
-if TYPE_CHECKING:
-    from agents.worker.lateness import Late  # brings torch
-
 BUSY_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """How late the weights of a step were, over all stages of a pipeline."""
+
+    drift: int
+    """The most updates of a stage between the forward and the backward of a micro-batch, in one step."""
+    bound: int
+    """The most that there can be: ⌈(cap − 1) / a⌉ of the stage where that is largest."""
+    rolled_back: int
+    """Updates that stages took back since the workers began."""
 
 
 class Report:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from agents.worker.lateness import Late
-from agents.worker.progress import Report
+from agents.worker.progress import Late, Report
 
 
 class StepTeller:

@@ -12,10 +12,9 @@ from scheduler.policies import bace
 from scheduler.policies.elastic import is_settled, option_of
 from scheduler.policies.horizon.acts import make_room
 from scheduler.policies.horizon.board import Board
-from scheduler.policies.horizon.options import Option
 from scheduler.policies.horizon.queue import ends_s
 from scheduler.policies.horizon.ways import by_bace_priority
-from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.horizon.work import Option, Seat, Work
 
 
 def act(board: Board) -> None:

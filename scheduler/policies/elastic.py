@@ -14,9 +14,8 @@ from scheduler.plan import Decision, Move, Plan, Preempt, Start
 from scheduler.policies.horizon.answer import decisions
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.options import Option
 from scheduler.policies.horizon.policy import HorizonPolicy
-from scheduler.policies.horizon.work import Seat, Work, seat_of
+from scheduler.policies.horizon.work import Option, Seat, Work, seat_of
 from scheduler.policies.narrowed import grown
 from scheduler.policies.proposal import Proposal, plural
 from scheduler.policies.queueing import QueuePolicy, QueueRound

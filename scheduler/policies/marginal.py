@@ -26,8 +26,7 @@ from scheduler.policies import bace
 from scheduler.policies.elastic import is_settled, option_of
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
-from scheduler.policies.horizon.options import Option
-from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.horizon.work import Option, Seat, Work
 from scheduler.policies.narrowed import at_most
 from scheduler.policies.proposal import Proposal
 from scheduler.policies.world import World

@@ -9,12 +9,12 @@ from typing import Final
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.config import HorizonConfig
-from scheduler.policies.horizon.options import Option, best_option
+from scheduler.policies.horizon.options import best_option
 from scheduler.policies.horizon.queue import alone_s, ends_s, in_turn, shortest_first, starved
 from scheduler.policies.horizon.reservation import allowed_option, reserve
 from scheduler.policies.horizon.scoring import keeps_limits, score_of
 from scheduler.policies.horizon.tenants import at_their_share, sated
-from scheduler.policies.horizon.work import UNLIMITED, Seat, Work
+from scheduler.policies.horizon.work import UNLIMITED, Option, Seat, Work
 
 Choose = Callable[[Work, Board, Seat | None], Option | None]
 """Where a job goes that leaves a seat (None: it waits), on what is free; None if nowhere."""

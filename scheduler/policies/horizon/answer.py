@@ -83,7 +83,7 @@ def _held(board: Board, work: Work, job: WaitingJob, round_: QueueRound, told: T
     if kept is None:
         return lacking
     head = kept.work.job_id
-    where = f"{kept.seat.placement.describe()} from {format_time(round(kept.later.now_s))} on"
+    where = f"{kept.seat.placement.describe()} from {format_time(round(kept.begins_s))} on"
     if work.job_id == head:
         detail = f"it has waited for {format_duration(waited_s(work, board))}: {where}, by forecast, is kept for it"
         return (Reason(ReasonCode.PLACE_KEPT, detail), *lacking)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -16,18 +16,53 @@ from scheduler.policies.horizon.config import HorizonConfig
 from scheduler.policies.horizon.ground import Floats, Integers, Network, Prices, Room, schedulable_gpus
 from scheduler.policies.horizon.ladder import ladders_of
 from scheduler.policies.horizon.weights import Weights, tempered
-from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.horizon.work import Option, Seat, Work
 from scheduler.policies.world import World
-
-if TYPE_CHECKING:
-    from scheduler.policies.horizon.options import Option
-    from scheduler.policies.horizon.reservation import Reservation
-
 
 FASTEST: Final = Weights(0.0, 0.0, 0.0)
 """Nothing but time counts."""
 CHEAPEST: Final = Weights(0.0, 1e9, 1e9)
 """Hardly anything but dollars counts."""
+
+
+class KeptPlace(Protocol):
+    """A place that is kept for a job, as the board sees it: `reservation.py` has it. It follows what happens to all
+    others."""
+
+    @property
+    def work(self) -> Work:
+        """The job that it is kept for."""
+        ...
+
+    @property
+    def seat(self) -> Seat:
+        """Where that job will begin."""
+        ...
+
+    @property
+    def begins_s(self) -> float:
+        """When it will, by forecast."""
+        ...
+
+    def clone(self) -> KeptPlace:
+        """An independent copy."""
+        ...
+
+    def allows(self, board: Board, work: Work, seat: Seat) -> bool:
+        """Whether the job still begins when it would if another one, which has no seat now, takes this one."""
+        ...
+
+    def beside(self, board: Board) -> Board:
+        """A board on which only that is free which is free now and will be beside the job."""
+        ...
+
+    def place(self, board: Board, work: Work, seat: Seat) -> KeptPlace | None:
+        """The place kept once another job has taken a seat."""
+        ...
+
+    def release(self, job_id: str) -> None:
+        """Another job leaves its seat."""
+        ...
 
 
 @dataclass(slots=True)
@@ -47,8 +82,8 @@ class Board:
     """Weight of each tenant that has one."""
     lens: Weights | None = None
     """Weights for every job, in the place of those that each has by itself."""
-    kept: Reservation | None = None
-    """The place kept for a job that has waited too long; it follows what happens to all others."""
+    kept: KeptPlace | None = None
+    """The place kept for a job that has waited too long."""
     found: dict[tuple[object, ...], Option | None] = field(default_factory=dict)
     """The best options that were looked for on this board and its copies, by all that they depend on."""
     _weights: dict[str, Weights] = field(default_factory=dict)

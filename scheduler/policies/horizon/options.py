@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -25,25 +25,13 @@ from scheduler.policies.horizon.config import StageChoice
 from scheduler.policies.horizon.ladder import Ladder, ladders_of
 from scheduler.policies.horizon.scoring import keeps_limits, score_of
 from scheduler.policies.horizon.search import Origin, Search, Sketch
-from scheduler.policies.horizon.work import UNLIMITED, Seat, Work, seat_of
+from scheduler.policies.horizon.work import UNLIMITED, Option, Seat, Work, seat_of
 from scheduler.restart import bytes_between, granted_for, restarting_s
 
 _MOST_BUILT: Final = 6
 """Candidates that one search builds; their estimates are close, so the first is nearly always the best."""
 _REMEMBERED_SEATS: Final = 1024
 _SEATS: WeakKeyDictionary[Demand, dict[tuple[tuple[Share, ...], int], Seat | None]] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A seat for a job, its score, and what the score is made of."""
-
-    score_s: float
-    seat: Seat
-    run_s: float
-    """From now until the job would end there."""
-    restart_s: float
-    """The part of it before the first step."""
 
 
 def best_option(work: Work, board: Board, seat: Seat | None, below_s: float = math.inf) -> Option | None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from scheduler.policies.horizon.board import Board
 from scheduler.policies.horizon.ground import Room
-from scheduler.policies.horizon.options import Option, best_option
+from scheduler.policies.horizon.options import best_option
 from scheduler.policies.horizon.queue import ends_s, has_waited_far_too_long
-from scheduler.policies.horizon.work import Seat, Work
+from scheduler.policies.horizon.work import Option, Seat, Work
 
 
 @dataclass(slots=True)
@@ -32,6 +32,11 @@ class Reservation:
     def seat(self) -> Seat:
         """Where the job will begin."""
         return self.later.seats[self.work.job_id]
+
+    @property
+    def begins_s(self) -> float:
+        """When it will."""
+        return self.later.now_s
 
     def clone(self) -> Reservation:
         """An independent copy."""

@@ -64,6 +64,18 @@ class Seat:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A seat for a job, its score, and what the score is made of."""
+
+    score_s: float
+    seat: Seat
+    run_s: float
+    """From now until the job would end there."""
+    restart_s: float
+    """The part of it before the first step."""
+
+
 def seat_of(
     spec: JobSpec,
     cluster: Cluster,
