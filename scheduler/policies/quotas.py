@@ -7,8 +7,8 @@
                 the question, bounded to what is left where that is enough for them, and the policy is asked again, so
                 that nobody waits for what they were to have
 
-A plan that comes out of it keeps every quota (`check.py` judges that by itself). Money is counted as what has been
-spent this month and what running and starting jobs will cost until it ends; running jobs are never stopped for it.
+A plan that comes out of it keeps every quota (`scheduler/check` judges that by itself). Money is counted as what has
+been spent this month and what running and starting jobs will cost until it ends; running jobs are never stopped for it.
 """
 
 from __future__ import annotations
