@@ -1,4 +1,4 @@
-"""Rows as values: what leaves `service/db`. Fields are the columns of `tables.py`, whose docstrings say more."""
+"""Rows as values: what leaves `service/db`. Fields are the columns of `tables`, whose docstrings say more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations lead to the tables of `tables.py` and back, on both databases, also from an installed package."""
+"""Migrations lead to the tables of `service/db/tables` and back, on both databases, also from an installed package."""
 
 from __future__ import annotations
 
