@@ -2,7 +2,7 @@
 
 Nothing in this package is shared with the code that makes plans (policies, network, restart, options, pathfinder,
 allocator): what those modules believe to be free, or to have to travel, is counted again. Only the description of the
-world and the physics of a job (`profile.py`, `parameters.py`) are common ground.
+world and the physics of a job (`profile`, `parameters.py`) are common ground.
 
 What a plan gives away may be what stopping jobs still hold, or jobs that it stops itself: capacities are compared with
 what is held once those have left, promises included.
