@@ -35,7 +35,9 @@ async def explain_job(services: Services, principal: Principal, job_id: str) -> 
     if not any(waiting.spec.job_id == job.job_id for waiting in snapshot.waiting):
         return JobExplanation(job, None)
     config = policy_of(services.settings)
-    told = await services.compute.run(lambda: explain_within_quotas(snapshot, config, job.job_id))
+    told = await services.compute.run(
+        lambda: explain_within_quotas(snapshot, config, job.job_id), principal.token_id
+    )
     return JobExplanation(job, _for(principal, snapshot, told))
 
 

@@ -58,9 +58,10 @@ class Db(Protocol):
 
 
 class Compute(Protocol):
-    """Runs a pure function away from the event loop: planning, explaining. Inline in the simulation tests."""
+    """Runs a pure function away from the event loop: planning, explaining. Inline in the simulation tests. `asker` is
+    the token whose question it is; None where the service itself wants to know."""
 
-    async def run(self, function: Callable[[], T]) -> T: ...
+    async def run(self, function: Callable[[], T], asker: str | None = None) -> T: ...
 
     def close(self) -> None: ...
 

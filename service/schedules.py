@@ -18,7 +18,7 @@ from service.access import Principal
 from service.db.records import AllocationRecord, JobRecord
 from service.db.repositories import allocations
 from service.db.session import Session
-from service.errors import ConflictError, InvalidInputError
+from service.errors import ConflictError, FieldError, InvalidInputError
 from service.jobs import find
 from service.policy import policy_of
 from service.reason_documents import to_document as reason_document
@@ -92,9 +92,10 @@ async def _compared(
 ) -> Comparison:
     hide = hider(snapshot, principal.scope)
     try:
-        found = await services.compute.run(work)
+        found = await services.compute.run(work, principal.token_id)
     except InvalidValueError as error:
-        raise InvalidInputError(str(error)) from None
+        wrong = FieldError(f"/{error.field}", f"expected {error.expected}", error.code, error.value, "query")
+        raise InvalidInputError(str(error), errors=(wrong,)) from None
     except NoPlacementError as error:
         reasons = hide_in(error.reasons, hide)
         raise ConflictError(

@@ -179,6 +179,29 @@ async def test_only_so_many_questions_wait_for_the_planner_and_what_needs_no_pla
     threads.close()
 
 
+async def test_one_token_has_at_most_half_of_the_places_for_questions_and_the_others_are_answered(
+    start: Start,
+) -> None:
+    server = await start()
+    services, gate = server.world.services, threading.Event()
+    threads = ThreadCompute(threads=3)
+    object.__setattr__(services, "compute", BoundedCompute(threads, 4, lambda: None))
+    async with server.client("nlp") as nlp, server.client("vision") as vision:
+        token = (await nlp.get("/v1/whoami")).json()["token_id"]
+        asked = [asyncio.ensure_future(services.compute.run(gate.wait, token)) for _ in range(2)]
+        await asyncio.sleep(0)  # both are inside
+        try:
+            answer = await nlp.post("/v1/plans", json=job_document())
+            assert (await vision.post("/v1/plans", json=job_document(project="vision"))).status_code == 200
+        finally:
+            gate.set()
+        await asyncio.gather(*asked)
+        assert refused(answer) == 5
+        assert "2 of this token's plans" in answer.text
+        assert (await nlp.post("/v1/plans", json=job_document())).status_code == 200
+    threads.close()
+
+
 async def test_a_token_has_only_so_many_streams_and_a_place_is_free_when_one_ends(start: Start) -> None:
     server = await start(max_streams_per_token=2, max_client_requests=2)
     app, texts = server.app, server.tokens

@@ -80,7 +80,7 @@ class SlowCompute:
         self.stops_for_s = 0.0
         """The process is stopped for so long while it makes its next plan."""
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], asker: str | None = None) -> T:
         epoch = self._database.epoch()
         result = function()
         if self.stops_for_s:
