@@ -134,7 +134,7 @@ class CommitRules:
             "FROM allocations a WHERE allocation_id = ?",
             (allocation_id,),
         ).fetchone()
-        if cause == "failed-to-start" and processes > 1:
+        if cause in ("failed-to-start", "never-started") and processes > 1:
             self._trace.sometimes("a gang let its stages go because one could not start")
 
     def _note(self, change: Change) -> None:
@@ -159,8 +159,10 @@ class CommitRules:
                 )
             case "promise":
                 self._trace.sometimes("a place was promised")
+                self._tenants.see(change)
             case "promise broken":
                 self._trace.sometimes("a promise was broken")
+                self._tenants.see(change)
 
     def _check_allocation(self, allocation_id: str, touched_jobs: dict[str, None]) -> None:
         row = self._driver.execute(

@@ -2,6 +2,7 @@
 
 Money is bounded when a start is planned or promised: bills that were not written then, and a quota that was lowered
 since, do not count. So what counts is what a project had spent some time before, and the loosest of its quotas since.
+A running job that is moved goes on, whatever has been spent: it does not begin.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class Tenants:
         self._held: defaultdict[str, int] = defaultdict(int)
         self._spent: defaultdict[str, deque[tuple[float, float]]] = defaultdict(deque)
         """Project and month → when what it had spent became how much."""
+        self._moving: set[str] = set()
+        """Jobs that stop for a place that is promised to them."""
+        self._moved: set[str] = set()
+        """Allocations to which such jobs came."""
 
     def see(self, change: Change) -> None:
         """One change of a commit, in the order in which they were made."""
@@ -42,6 +47,10 @@ class Tenants:
                 known = self._spent[f"{change.name} {change.old}"]
                 sum_usd = (known[-1][1] if known else 0.0) + float(change.new or 0.0)
                 known.append((self._trace.loop.time(), sum_usd))
+            case "promise" if change.new == "move":
+                self._moving.add(change.name)
+            case "promise broken":
+                self._moving.discard(change.name)
             case "held" if change.new is None:
                 self._held[str(change.old)] -= 1
             case "held":
@@ -50,6 +59,7 @@ class Tenants:
     def _given(self, project: str, allocation_id: str) -> None:
         """A GPU more."""
         self._held[project] += 1
+        goes_on = self._goes_on(allocation_id)
         gpus, usd = self._gpus.get(project), self._loosest_usd(project)
         if gpus is not None:
             self._trace.sometimes("a project with a quota was given GPUs")
@@ -58,7 +68,7 @@ class Tenants:
                     "no project holds more than its quota",
                     f"{allocation_id}: {project} holds {self._held[project]} of {gpus} GPUs",
                 )
-        if usd is not None:
+        if usd is not None and not goes_on:
             spent_usd = self._spent_usd(project)
             if spent_usd > 0:
                 self._trace.sometimes("a project with a quota of money was given GPUs")
@@ -67,6 +77,16 @@ class Tenants:
                     "nothing is started beyond a quota of money",
                     f"{allocation_id}: {project} has spent {spent_usd:g} of {usd:g} USD",
                 )
+
+    def _goes_on(self, allocation_id: str) -> bool:
+        """Whether that is where a job was moved to that ran."""
+        (job_id,) = self._driver.execute(
+            "SELECT job_id FROM allocations WHERE allocation_id = ?", (allocation_id,)
+        ).fetchone()
+        if job_id in self._moving:
+            self._moving.discard(job_id)
+            self._moved.add(allocation_id)
+        return allocation_id in self._moved
 
     def _loosest_usd(self, project: str) -> float | None:
         """Of the quotas that may have been in force when this was planned; None: one of them was none."""
