@@ -42,7 +42,7 @@ PLAN = "plan"
 GUARDED = frozenset({"liveness", "reconcile", "bill", "prune", PLAN})
 """The control loops, by the names of their tasks, whose writes only a leader may make."""
 
-commits_of_this_task: ContextVar[tuple[int, ...]] = ContextVar("commits_of_this_task", default=())
+commit_of_this_task: ContextVar[int] = ContextVar("commit_of_this_task", default=0)
 """Number of the newest commit that the running task has made."""
 
 
@@ -157,7 +157,7 @@ class ReplicaDb:
         if outcome.error is not None:
             self._tell(outcome.error)
             raise outcome.error
-        commits_of_this_task.set((*commits_of_this_task.get(), commit))
+        commit_of_this_task.set(commit)
         if outcome.wrote_events:
             await self._bus.publish(topics.EVENTS)
         result: T = outcome.result

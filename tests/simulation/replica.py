@@ -22,14 +22,14 @@ from tests.simulation import asgi
 from tests.simulation.asgi import Stream
 from tests.simulation.bus import Redis
 from tests.simulation.clocks import START_S, Gate
-from tests.simulation.database import Database, ReplicaDb, commits_of_this_task
+from tests.simulation.database import Database, ReplicaDb, commit_of_this_task
 from tests.simulation.door import Doorkeeper
 from tests.simulation.trace import Trace
 
 T = TypeVar("T")
 
 COMMIT = "bace_simulated_commit"
-"""Extension of an answer: the number of a commit that it knows of."""
+"""Extension of an answer: the last commit before its request came. It knows of that one, and perhaps of later ones."""
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -217,14 +217,13 @@ class Replica:
         await self.gate.through()
         why_not = self._door.forbids(request)
         known = self._database.commits
-        commits_of_this_task.set(())
+        commit_of_this_task.set(0)
         answer = await asgi.whole(self._app, request)
-        own = commits_of_this_task.get()
-        self._door.judge(why_not, request, answer.status, max(own, default=0))
+        own = commit_of_this_task.get()
+        self._door.judge(why_not, request, answer.status, own)
         if answer.status == 500:
             self._trace.violation("no-defect", f"{request.method} {request.url.path}: {answer.body[:300]!r}")
-        # A heartbeat may renew an identity in a commit of its own, after what is to run was read.
-        extensions = {COMMIT: max(known, min(own, default=0))}
+        extensions = {COMMIT: known}
         return httpx.Response(
             answer.status, headers=answer.headers, content=answer.body, extensions=extensions
         )
