@@ -1,8 +1,8 @@
-"""`python -m agents`: the same as `bace-agent`."""
+"""`python -m agents`: what `bace agent` runs."""
 
 from __future__ import annotations
 
 from agents.cli import main
 
 if __name__ == "__main__":
-    main()
+    main("bace agent")

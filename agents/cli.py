@@ -51,7 +51,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="The node daemon of bacepipe. Options come before a command: bace-agent --region eu-west-1 doctor.",
+    help="The node daemon of bacepipe. Options come before a command: bace agent --region eu-west-1 doctor.",
 )
 
 
@@ -184,9 +184,9 @@ def listen(context: typer.Context) -> None:
         ending.wait()
 
 
-def main() -> None:
-    """The command."""
-    app()
+def main(name: str = "bace-agent") -> None:
+    """The command, under the name by which it was called."""
+    app(prog_name=name)
 
 
 def _run(invocation: Invocation) -> None:

@@ -71,10 +71,14 @@ def examine(
         yield from check_address(node, settings.url)
         yield check_ports(node, listening_on)
     own = {node.node_id for node in settings.nodes}
-    known = known_peers(client)
+    known: list[Peer] | None = []
+    fix = "Name the nodes to look for by --peer ADDRESS:PORT"
+    try:
+        known = known_peers(client)
+    except UnreachableError:
+        yield Finding("peers", False, "the server, which knows them, does not answer", fix)
     if known is None:
-        detail = "the server shows this token no other nodes"
-        yield Finding("peers", True, detail, "Name the nodes to look for by --peer ADDRESS:PORT")
+        yield Finding("peers", True, "the server shows this token no other nodes", fix)
     for peer in chain(peers, known or []):
         if peer.name not in own:
             yield check_peer(peer, own)
@@ -214,11 +218,11 @@ def check_ports(node: NodeSettings, listening_on: Container[int] = ()) -> Findin
 
 
 def known_peers(client: ServerClient) -> list[Peer] | None:
-    """The nodes that the server shows to this token; None where it shows none to it."""
+    """The nodes that the server shows to this token; None where it shows none to it. Raises UnreachableError."""
     try:
         answer = client.get(NODES_PATH)
         items = answer.json()["items"] if answer.is_success else None
-    except (UnreachableError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     if items is None:
         return None

@@ -115,7 +115,7 @@ def node_options(values: Any, entry: str | None = None) -> NodeOptions:
         raise SettingsError(
             option if entry is None else f"{entry}.{field}",
             first["input"],
-            first["msg"].removeprefix("Value error, "),
+            first["msg"].removeprefix("Value error, ").removeprefix("Input should be "),
         ) from error
 
 

@@ -119,6 +119,9 @@ def _measurement(
 
 
 def default_work_dir(environment: Mapping[str, str]) -> Path:
-    """Where an agent keeps its things if it is not told: the user's data folder."""
+    """Where an agent keeps its things if it is not told: in BACE_HOME, else in the user's data folder."""
+    home = environment.get("BACE_HOME")
+    if home:
+        return Path(home).expanduser() / "agent"
     base = environment.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return Path(base) / "bacepipe" / "agent"

@@ -158,6 +158,7 @@ cpu-slot    0.05 0.4     2   10   10   1.5  10
 
 MFU of B300 as of B200 and of MI325X as of MI300X; the A6000's network as of other PCIe nodes (100 Gbit/s for 8)."""
 
+_CPU_SLOT = "cpu-slot"
 _GPU_ALIASES = {
     "a100": "A100-80G",
     "a100-80gb": "A100-80G",
@@ -166,7 +167,7 @@ _GPU_ALIASES = {
     "a100-sxm-40gb": "A100-40G",
     "b200-sxm-180gb": "B200",
     "b300-sxm": "B300",
-    "cpu": "cpu-slot",
+    "cpu": _CPU_SLOT,
     "gb200-sxm": "GB200",
     "h100-80g": "H100",
     "h100-80gb": "H100",
@@ -200,8 +201,14 @@ def gpu(name: str, *, field: str = "gpu") -> GpuType:
 
 
 def peak_flops(name: str) -> float:
-    """Data-sheet peak of a known GPU, FLOP/s (dense bf16, or fp16): what an MFU is a fraction of."""
-    return _PEAKS[gpu(name).name]
+    """Data-sheet peak of a known GPU, FLOP/s (dense bf16, or fp16): what an MFU is a fraction of.
+
+    Raises UnknownPresetError for a CPU slot as well: what a core could do at most is on no data sheet of ours.
+    """
+    known = gpu(name).name
+    if known == _CPU_SLOT:
+        raise UnknownPresetError("gpu", name, "a GPU: the peak of a CPU slot is not known")
+    return _PEAKS[known]
 
 
 def _find(name: str, field: str, known: Mapping[str, _Preset], keys: Mapping[str, str]) -> _Preset:

@@ -1,7 +1,8 @@
 """Quantities as people write them ("25Gbps", "80GB", "1h30m") to SI base units, and back.
 
 Bandwidths are bits per second, sizes bytes (1 GB = 1e9 bytes, 1 GiB = 2**30), durations seconds, times epoch
-seconds (UTC). A plain number is already in the base unit. Every parser takes the name of the field first among
+seconds (UTC). A plain number is already in the base unit; a text of one is refused where its unit could be meant
+otherwise (a latency of "5", a bandwidth of "25"). Every parser takes the name of the field first among
 its options, so that an error names it: InvalidValueError(field, value, what would be right).
 """
 
@@ -35,8 +36,8 @@ def parse_bandwidth(value: object, *, field: str = "bandwidth") -> float:
 
     Byte units are refused, not guessed: `"3GBps"` is an error.
     """
-    expected = 'a bandwidth of 0 or more such as "25Gbps", "100Mbps" or a number of bits per second'
     if isinstance(value, str):
+        expected = 'a bandwidth of 0 or more with its unit, such as "25Gbps" or "100Mbps"'
         found = _QUANTITY.fullmatch(value.strip())
         if found is None:
             raise InvalidValueError(field, value, expected)
@@ -44,7 +45,7 @@ def parse_bandwidth(value: object, *, field: str = "bandwidth") -> float:
         if prefix is None:
             raise InvalidValueError(field, value, expected)
         return _finite(float(found["number"]) * _DECIMAL[prefix], value, field, expected)
-    return _number(value, field, expected)
+    return _number(value, field, 'a bandwidth of 0 or more such as "25Gbps" or a number of bits per second')
 
 
 def parse_bytes(value: object, *, field: str = "size") -> float:
@@ -62,8 +63,8 @@ def parse_bytes(value: object, *, field: str = "size") -> float:
 
 def parse_duration(value: object, *, field: str = "duration") -> float:
     """Seconds of `"6h"`, `"90s"`, `"1h30m"`, `"250ms"`, `"2d"` or a number (seconds)."""
-    expected = 'a duration of 0 or more such as "6h", "1h30m", "90s" or a number of seconds'
     if isinstance(value, str):
+        expected = 'a duration of 0 or more with its unit, such as "6h", "1h30m" or "90s"'
         text, at, total = value.strip(), 0, 0.0
         while at < len(text):
             found = _DURATION_PART.match(text, at)
@@ -76,12 +77,12 @@ def parse_duration(value: object, *, field: str = "duration") -> float:
         if not text:
             raise InvalidValueError(field, value, expected)
         return _finite(total, value, field, expected)
-    return _number(value, field, expected)
+    return _number(value, field, 'a duration of 0 or more such as "6h", "90s" or a number of seconds')
 
 
 def parse_time(value: object, *, field: str = "time") -> float:
     """Epoch seconds of `"2026-12-24T00:00:00Z"` (ISO 8601 with its zone), an aware datetime, or a number."""
-    expected = 'a time with its zone such as "2026-12-24T00:00:00Z" or a number of seconds since 1970'
+    expected = 'a time with its zone such as "2026-12-24T00:00:00Z"'
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())
@@ -91,7 +92,7 @@ def parse_time(value: object, *, field: str = "time") -> float:
         if value.tzinfo is None:
             raise InvalidValueError(field, value.isoformat(), expected)
         return value.timestamp()
-    return _number(value, field, expected)
+    return _number(value, field, f"{expected} or a number of seconds since 1970")
 
 
 def format_bandwidth(bandwidth_bps: float) -> str:

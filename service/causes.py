@@ -75,7 +75,10 @@ _IN_ORDER = (
         "a stage updated in an order that its rule was not made for",
     ),
     ("diverged", "Diverged", _USER, _ONCE, "what is learned is not finite any more"),
-    (FAILED_TO_START, "FailedToStart", _USER, _AS_SET, "the command could not be executed"),
+    # Another node may have the program, or the secret.
+    (FAILED_TO_START, "FailedToStart", _USER, _ONCE, "the command could not be executed"),
+    ("start-failed", "StartFailed", _INFRASTRUCTURE, _AS_SET, "an agent could not begin a stage"),
+    ("never-started", "NeverStarted", _INFRASTRUCTURE, _AS_SET, "an agent ended before it began a stage"),
     (STAGE_DIED, "StageDied", _INFRASTRUCTURE, _AS_SET, "a stage was killed"),
     (NODE_LOST, "NodeLost", _INFRASTRUCTURE, _AS_SET, "a node was lost"),
     ("supervisor-lost", "StageLost", _INFRASTRUCTURE, _AS_SET, "a stage vanished with its supervisor"),
@@ -128,7 +131,7 @@ def cause_of(process: ProcessRecord) -> Cause | None:
     if process.state == LOST:
         return known or CAUSES[NODE_LOST]
     if process.state == FAILED_TO_START:
-        return CAUSES[FAILED_TO_START]
+        return known or CAUSES[FAILED_TO_START]
     if process.state == ProcessState.STOPPED:
         return (known or CAUSES[AGENT_STOPPED]) if process.desired else None
     if process.state != ProcessState.EXITED or process.exit_code == 0:

@@ -32,6 +32,7 @@ async def read(services: Services, principal: Principal, document: dict[str, Any
     """Raises InvalidInputError or ForbiddenError as a submission would."""
     parsed = job_input.parse(document, principal, max_grace_s=services.settings.max_stop_grace_s)
     now_s = services.clock.now()
+    job_input.check_deadline(parsed, now_s)
 
     def work(session: Session) -> Snapshot:
         if parsed.placement.regions or named_regions(parsed):

@@ -21,7 +21,7 @@ from service.access import Principal
 from service.displacement import Displaced, displaced
 from service.dry_jobs import DRY_JOB_ID
 from service.job_views import EnergyView, SpentView
-from service.policy import policy_of
+from service.policy import not_planned_by, policy_of
 from service.promises import starting_at_once
 from service.services import Services
 from service.tenancy import hide_in, hider
@@ -59,6 +59,8 @@ class DryRun:
     """Whether what it needs is free now; else jobs that stop have to leave it first."""
     displaces: tuple[Displaced, ...]
     estimate: Estimate | None
+    not_planned_by: list[str]
+    """Limits of the job that the policy does not plan by."""
     job: dict[str, Any]
 
 
@@ -87,11 +89,11 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
     job = WaitingJob(spec, remaining_steps=parsed.training.steps)
     with_job = replace(snapshot, waiting=(*snapshot.waiting, job))
     config = policy_of(services.settings)
-    made = await services.compute.run(lambda: decide(with_job, config))
+    made = await services.compute.run(lambda: decide(with_job, config), principal.token_id)
     decision = next(found for found in made.decisions if found.job_id == DRY_JOB_ID)
     changed: tuple[Displaced, ...] = ()
     if isinstance(decision, Start):
-        without = await services.compute.run(lambda: decide(snapshot, config))
+        without = await services.compute.run(lambda: decide(snapshot, config), principal.token_id)
         changed = displaced(snapshot, made, without)
     hide = hider(snapshot, principal.scope)
     return DryRun(
@@ -105,6 +107,7 @@ async def plan(services: Services, principal: Principal, document: dict[str, Any
         at_once=DRY_JOB_ID in starting_at_once(with_job, made),
         displaces=tuple(replace(each, job_id=hide(each.job_id), why=hide(each.why)) for each in changed),
         estimate=estimate(snapshot, spec, decision) if isinstance(decision, Start) else None,
+        not_planned_by=not_planned_by(parsed, config.name),
         job=parsed.completed(),
     )
 

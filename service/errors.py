@@ -20,9 +20,20 @@ class FieldError:
     where: str = "body"
 
 
+_PYDANTIC = {
+    "Value error, ": "",
+    "Input should be ": "expected ",
+    "String should match pattern ": "expected text that matches ",
+    "String should have ": "expected ",
+}
+
+
 def without_kind(message: str) -> str:
-    """What a validator of ours said, where pydantic puts the kind of the error before it."""
-    return message.removeprefix("Value error, ")
+    """What a validator said of a value, as every refusal is told: pydantic puts words of its own before it."""
+    for theirs, ours in _PYDANTIC.items():
+        if message.startswith(theirs):
+            return ours + message.removeprefix(theirs)
+    return message
 
 
 class ServiceError(Exception):

@@ -10,6 +10,7 @@ from agents.protocol import why_refused
 from scheduler.spec.issues import FieldIssue, SpecError, show
 from scheduler.spec.job import JobDocument, parse_job
 from scheduler.spec.support import named_regions, unsupported
+from scheduler.units import format_time
 from service import limits
 from service.access import Principal
 from service.db.tables import SHARED_PROJECT
@@ -27,7 +28,7 @@ def parse(document: dict[str, Any], principal: Principal, *, max_grace_s: float)
     if principal.project != SHARED_PROJECT:
         document = {"project": principal.project, **document}
     try:
-        job = parse_job(document)
+        job = parse_job(document, max_grace_s=max_grace_s)
     except SpecError as error:
         raise refusal(error.issues) from None
     if not principal.scope.covers(job.project):
@@ -41,10 +42,14 @@ def parse(document: dict[str, Any], principal: Principal, *, max_grace_s: float)
     refused = list(_refused_variables(job))
     if refused:
         raise refusal(refused)
-    if job.stop.grace > max_grace_s:
-        expected = f"at most {max_grace_s:g} seconds (BACE_MAX_STOP_GRACE_S of this server)"
-        raise refusal([FieldIssue("/stop/grace", job.stop.grace, expected)])
     return job
+
+
+def check_deadline(job: JobDocument, now_s: float) -> None:
+    """Raises InvalidInputError for a deadline that has passed: no policy could keep it."""
+    if job.deadline is not None and job.deadline <= now_s:
+        expected = f"a time to come: it is {format_time(now_s)} at this server"
+        raise refusal([FieldIssue("/deadline", format_time(job.deadline), expected)])
 
 
 def check_regions(job: JobDocument, regions: Iterable[str]) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.job import LIMITS, JobState
-from scheduler.policies import plans_by_limits
+from scheduler.job import JobState
 from scheduler.spec.job import JobDocument
 from service import cursors, job_input, submissions, topics
 from service.access import Principal
@@ -27,6 +26,7 @@ from service.errors import (
 )
 from service.job_views import JobView, view_jobs, view_new_job
 from service.lifecycle import Moment
+from service.policy import not_planned_by
 from service.progress import request_cancel
 from service.reason_documents import plan_pending
 from service.services import Services
@@ -34,6 +34,8 @@ from service.submissions import Submission
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _AMBIGUOUS_SHOWN = 5
+_LEAST_PREFIX = len("job-") + 4
+"""Characters of an id that select a job: `job-` alone is the beginning of every one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ def _submission(
             record.project, idempotency_key, fingerprint_of(document), record.job_id, now_s
         )
     )
-    not_planned_by = _not_planned_by(parsed, services.settings.policy)
-    return Submission(parsed, record, claim, principal.moment(now_s), not_planned_by)
+    unheeded = not_planned_by(parsed, services.settings.policy)
+    told = {"not_planned_by": unheeded} if unheeded else {}
+    return Submission(parsed, record, claim, principal.moment(now_s), told)
 
 
 def _submit_alone(session: Session, submission: Submission, now_s: float) -> Submitted:
@@ -89,18 +92,13 @@ def _submit_alone(session: Session, submission: Submission, now_s: float) -> Sub
         first = _submitted_before(session, submission.claim)
         if first is not None:
             return Submitted(view_jobs(session, [first], now_s)[0], replayed=True)
+    job_input.check_deadline(submission.document, now_s)
     if submission.names_regions:
         job_input.check_regions(submission.document, [region.region for region in cluster.regions(session)])
     (stored,) = submissions.store(session, [submission])
     if stored is None:
         raise ConflictError("the Idempotency-Key is in use by a submission that has not ended: try again")
     return Submitted(view_new_job(stored), replayed=False)
-
-
-def _not_planned_by(job: JobDocument, policy: str) -> dict[str, list[str]]:
-    """For the job's first event: which of its limits the policy of this server does not plan by."""
-    given = [name for name in LIMITS if getattr(job, name) is not None]
-    return {} if plans_by_limits(policy) or not given else {"not_planned_by": given}
 
 
 async def show(services: Services, principal: Principal, job_id: str) -> JobView:
@@ -176,6 +174,10 @@ def find(session: Session, scope: Scope, text: str) -> JobRecord:
     exact = jobs.get(session, scope, text)
     if exact is not None:
         return exact
+    if len(text) < _LEAST_PREFIX:
+        raise NotFoundError(
+            f"there is no job {text}, and as a beginning it says too little: at least 4 characters behind job-"
+        )
     found = jobs.with_prefix(session, scope, text, _AMBIGUOUS_SHOWN)
     if not found:
         raise NotFoundError(f"there is no job {text}: `bace jobs` shows those there are")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from scheduler.cluster import Ownership
 from scheduler.spec.csv_text import parse_csv
 from scheduler.spec.issues import SpecError
 from scheduler.spec.prices import Known, PriceTable, PriceUnit
 from service import limits, topics
 from service.access import Principal
-from service.db.records import PointRecord, SeriesRecord
+from service.db.records import PointRecord, PoolRecord, SeriesRecord
 from service.db.repositories import cluster, events, leader, prices
 from service.db.session import Session
 from service.db.tables import SHARED_PROJECT
@@ -63,6 +64,8 @@ class SeriesView:
 
     series: SeriesRecord
     value_now: float | None
+    unused_because: str | None
+    """Of a rent that nothing is billed by at present: why."""
     points: tuple[PointRecord, ...] = ()
 
 
@@ -73,6 +76,7 @@ class Imported:
     series_id: str
     points: int
     new_points: int
+    unused_because: str | None
 
 
 async def list_all(services: Services, *, kind: str | None, region: str | None) -> list[SeriesView]:
@@ -143,7 +147,8 @@ async def import_points(
         new = _add(session, series, subject, points, now_s)
         if new:
             _tell(session, series, principal, now_s, {"points": new})
-        return Imported(series.series_id, len(points), new)
+        (view,) = _views(session, [series], now_s)
+        return Imported(series.series_id, len(points), new, view.unused_because)
 
     imported = await services.db.run(work)
     await services.bus.publish(topics.PLANNING)
@@ -242,7 +247,23 @@ def _views(session: Session, series: Sequence[SeriesRecord], now_s: float) -> li
     ids = [record.series_id for record in series]
     points = prices.points(session, ids, from_s=now_s, to_s=now_s, known_by_s=now_s)
     now = {point.series_id: point.value for point in points}
-    return [SeriesView(record, now.get(record.series_id)) for record in series]
+    pools = cluster.pools(session) if any(record.kind == "rent" for record in series) else []
+    return [
+        SeriesView(record, now.get(record.series_id), _unused_because(record, pools)) for record in series
+    ]
+
+
+def _unused_because(series: SeriesRecord, pools: Sequence[PoolRecord]) -> str | None:
+    """The GPUs may be rented yet, or meant to come: so it is told, and not refused."""
+    if series.kind != "rent":
+        return None
+    ownership = {pool.gpu_type: pool.ownership for pool in pools if pool.region == series.region}
+    if series.gpu_type not in ownership:
+        known = ", ".join(ownership) or "none yet"
+        return f"no node in {series.region} has {series.gpu_type}; its GPU types are: {known}"
+    if ownership[series.gpu_type] != Ownership.RENTED:
+        return f"{series.gpu_type} in {series.region} are owned: rent counts only where GPUs are rented"
+    return None
 
 
 def _wrong(pointer: str, value: object, expected: str) -> InvalidInputError:

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from scheduler.errors import InvalidValueError
 from service import logging, tokens
 from service.adapters.clock import SystemClock
 from service.db import migrate
@@ -21,6 +22,7 @@ from service.db.engine import Mode, make_engine
 from service.db.repositories import access
 from service.db.transaction import transact
 from service.errors import ConflictError, UnavailableError
+from service.home_folder import make_home
 from service.policy import policy_of
 from service.settings import Settings
 from service.tls import check_certificate
@@ -40,13 +42,13 @@ KEEP_ALIVE_S = 75
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises InvalidValueError for settings that cannot be meant, ConflictError where it would be unsafe or the database
-    is not as this program needs it, UnavailableError where it cannot be reached.
+    Raises InvalidValueError for settings that cannot be meant or would be unsafe, ConflictError where the database is
+    not as this program needs it, UnavailableError where it cannot be reached.
     """
     policy_of(settings)
     check_certificate(settings)
+    make_home(settings.home_folder)
     logging.configure()
-    settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly = assemble(settings)
     try:
         with sole_server(assembly.engine):
@@ -76,7 +78,7 @@ def serve(settings: Settings) -> None:
 
 def migrate_database(settings: Settings) -> str:
     """`bace migrate`: to the newest schema; answers its revision. Errors as `serve`."""
-    settings.home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_home(settings.home_folder)
     engine = make_engine(settings.database)
     try:
         _refuse_newer(_revision(engine))
@@ -100,26 +102,29 @@ def prepare_database(engine: Engine) -> None:
 
 
 def check_listening(settings: Settings, engine: Engine) -> None:
-    """Beyond loopback only with TLS, and only where a token has been made."""
+    """Beyond loopback only with TLS, and only where a token has been made. Raises InvalidValueError."""
     if is_loopback(settings.host):
         return
     if not (settings.speaks_tls or settings.tls_terminated):
-        raise ConflictError(
-            f"BACE_HOST: {settings.host} can be reached from elsewhere, and tokens would travel in the clear: set "
-            "BACE_TLS_CERT_FILE and BACE_TLS_KEY_FILE, or put a proxy that speaks TLS before the server and set "
-            "BACE_TLS_TERMINATED=true, or listen on 127.0.0.1"
+        raise InvalidValueError(
+            "BACE_HOST",
+            settings.host,
+            "127.0.0.1, or BACE_TLS_CERT_FILE and BACE_TLS_KEY_FILE, or a proxy that speaks TLS before the server and "
+            "BACE_TLS_TERMINATED=true: it can be reached from elsewhere, and tokens would travel in the clear",
         )
     now_s = SystemClock().now()
     usable, _ = transact(engine, Mode.READ, lambda session: access.usable_tokens(session, now_s))
     if not usable:
-        raise ConflictError(
-            f"BACE_HOST: {settings.host} can be reached from elsewhere, and no token has been made yet: start the "
-            f"server on 127.0.0.1 once, it writes {settings.home_folder / ADMIN_TOKEN_FILE}"
+        raise InvalidValueError(
+            "BACE_HOST",
+            settings.host,
+            f"127.0.0.1 at the first start, which writes {settings.home_folder / ADMIN_TOKEN_FILE}: it can be reached "
+            "from elsewhere, and no token has been made yet",
         )
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises ConflictError where nobody can listen there: another program does, or the host is not of this machine."""
+    """Raises InvalidValueError where nobody can listen there: another program does, or it is another machine's."""
 
     async def listen() -> None:
         (await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port)).close()
@@ -127,8 +132,8 @@ def check_port(host: str, port: int) -> None:
     try:
         asyncio.run(listen())
     except OSError as error:
-        expected = "expected an address of this machine and a port that is free"
-        raise ConflictError(f"BACE_HOST, BACE_PORT: {host}:{port}: {expected} ({error.strerror})") from None
+        expected = f"an address of this machine and a port that is free ({error.strerror})"
+        raise InvalidValueError("BACE_HOST, BACE_PORT", f"{host}:{port}", expected) from None
 
 
 def is_loopback(host: str) -> bool:

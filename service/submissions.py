@@ -37,12 +37,11 @@ class Submission:
 
 
 def store(session: Session, submissions: Sequence[Submission]) -> list[JobRecord | None]:
-    """Each as it is stored: it waits from then on. None for one whose key was used before, or that names a region
-    there is none of: nothing of it is stored."""
-    accepted = [not each.names_regions for each in submissions]
-    if not all(accepted):
-        regions = [region.region for region in cluster.regions(session)]
-        accepted = [_regions_are_there(each, regions) for each in submissions]
+    """Each as it is stored: it waits from then on. None for one whose key was used before, or that must be refused (it
+    names a region there is none of, its deadline has passed): nothing of it is stored."""
+    named = any(each.names_regions for each in submissions)
+    regions = [region.region for region in cluster.regions(session)] if named else []
+    accepted = [_is_acceptable(each, regions) for each in submissions]
     _claim(session, submissions, accepted)
     new = [each for each, is_accepted in zip(submissions, accepted, strict=True) if is_accepted]
     if not new:
@@ -65,12 +64,13 @@ def store(session: Session, submissions: Sequence[Submission]) -> list[JobRecord
     return [next(rows) if is_accepted else None for is_accepted in accepted]
 
 
-def _regions_are_there(submission: Submission, regions: Collection[str]) -> bool:
-    if submission.names_regions:
-        try:
+def _is_acceptable(submission: Submission, regions: Collection[str]) -> bool:
+    try:
+        job_input.check_deadline(submission.document, submission.moment.at_s)
+        if submission.names_regions:
             job_input.check_regions(submission.document, regions)
-        except InvalidInputError:
-            return False
+    except InvalidInputError:
+        return False
     return True
 
 

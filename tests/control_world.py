@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, insert
 
+from agents.causes import NOT_EXECUTABLE
 from agents.protocol import (
     BusyReport,
     CheckpointReport,
@@ -447,6 +448,14 @@ class FakeAgent:
             if report.state not in ENDED:
                 self.running[key] = ProcessReport(
                     key=key, state=ProcessState.EXITED, exit_code=code, cause=cause, last_lines=list(lines)
+                )
+
+    def cannot_start(self, detail: str) -> None:
+        """Every process that lives turns out not to be executable."""
+        for key, report in self.running.items():
+            if report.state not in ENDED:
+                self.running[key] = ProcessReport(
+                    key=key, state=ProcessState.FAILED_TO_START, cause=NOT_EXECUTABLE, detail=detail
                 )
 
     def alive(self) -> list[str]:

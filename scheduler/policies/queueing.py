@@ -145,6 +145,7 @@ class QueueRound:
             self._lasting(job, demand),
             self.world.residual.topology,
             crosses_regions=self.policy.crosses_regions,
+            mixes_gpu_types=self.policy.mixes_gpu_types,
         )
 
     def _never_on_cluster(self, job: WaitingJob, demand: Demand) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduler.allocator import Offer
-from scheduler.cluster import LinkKey
+from scheduler.cluster import Cluster, LinkKey
 from scheduler.job import JobSpec
 from scheduler.network import Residual, Topology
-from scheduler.options import Candidate, Demand, StageCounts, most_stages
+from scheduler.options import Candidate, Demand, StageCounts, most_stages, stage_counts
 from scheduler.pathfinder import find_path
 from scheduler.policies.proposal import plural
 from scheduler.policies.world import World
@@ -83,7 +83,10 @@ def held_reasons(
     usable = [each for each in demand.candidates if mixes_gpu_types or len(each.stage_counts.gpu_types) == 1]
     if not usable:
         return tuple(filtered_reasons(demand)) or never_reasons(
-            demand, world.residual.topology, crosses_regions=crosses_regions
+            demand,
+            world.residual.topology,
+            crosses_regions=crosses_regions,
+            mixes_gpu_types=mixes_gpu_types,
         )
     # One that lacks something tells more than one where only order or memory is in the way.
     nearest = min(
@@ -176,7 +179,9 @@ def filtered_reasons(demand: Demand) -> Iterator[Reason]:
         yield Reason(ReasonCode.REGION_FILTERED, f"{region}: {why}", region=region)
 
 
-def never_reasons(demand: Demand, topology: Topology, *, crosses_regions: bool) -> tuple[Reason, ...]:
+def never_reasons(
+    demand: Demand, topology: Topology, *, crosses_regions: bool, mixes_gpu_types: bool
+) -> tuple[Reason, ...]:
     """Why a job that does not even fit an empty cluster never runs there, and by how much it is too large."""
     if all(floor is None for _, floor in demand.floor_by_type):
         return (too_much_memory(demand, topology),)
@@ -185,7 +190,8 @@ def never_reasons(demand: Demand, topology: Topology, *, crosses_regions: bool) 
         return (first, *filtered_reasons(demand))
     if not demand.begins:
         return (no_beginning(demand),)
-    return (too_small(demand, topology, crosses_regions), *filtered_reasons(demand))
+    small = too_small(demand, topology, crosses_regions=crosses_regions, mixes_gpu_types=mixes_gpu_types)
+    return (small, *filtered_reasons(demand))
 
 
 def no_beginning(demand: Demand) -> Reason:
@@ -199,37 +205,61 @@ def no_beginning(demand: Demand) -> Reason:
     return Reason(ReasonCode.DATA_UNREACHABLE, detail, region=home)
 
 
-def too_small(demand: Demand, topology: Topology, crosses_regions: bool) -> Reason:
+def too_small(demand: Demand, topology: Topology, *, crosses_regions: bool, mixes_gpu_types: bool) -> Reason:
     """The cluster, or each region alone, has too few GPUs for the least number of stages."""
-    size = demand.gpus_per_stage
-    best: tuple[int, int, str] | None = None  # (missing stages, floor, where)
-    for gpu_type, floor in demand.floor_by_type:
-        if floor is None:
-            continue
-        pools = topology.cluster.pools
-        slots = {
-            region: pools[region, gpu_type].gpus // size
-            for region in (demand.regions if crosses_regions else demand.begins)
-            if (region, gpu_type) in pools
-        }
-        widest = sorted(slots.values(), reverse=True)[: demand.max_regions if crosses_regions else 1]
-        entry = (floor - sum(widest), floor, gpu_type)
-        best = entry if best is None else min(best, entry)
-    missing, floor, gpu_type = best if best is not None else (0, 0, "")
-    place = "the regions it may use" if crosses_regions else "the largest region it may use"
-    together = " together" if crosses_regions and demand.max_regions > 1 else ""
+    size, most_regions = demand.gpus_per_stage, demand.max_regions if crosses_regions else 1
+    names = demand.regions if crosses_regions else demand.begins
+    missing, floor, types, gpus = min(
+        _missing(types, floor, size, names, most_regions, topology.cluster)
+        for types, floor in _floors(demand, topology, mixes_gpu_types=mixes_gpu_types)
+    )
+    on = " or ".join(types)
+    place = "the regions it may use" if most_regions > 1 else "the largest region it may use"
     if missing <= 0:
         detail = (
-            f"needs {_stages_of(floor, size)} ({gpu_type}); {place} have them, but no chain of links "
+            f"needs {_stages_of(floor, size)} ({on}); {place} have them, but no chain of links "
             f"of this cluster joins them with what a cut needs"
         )
-    else:
-        detail = (
-            f"needs at least {floor * size} GPUs ({_stages_of(floor, size)} on {gpu_type}); {place}{together} "
-            f"hold {plural(floor - missing, 'stage')} when all is free: {plural(missing * size, 'GPU')} too few"
-        )
-    available = (floor - missing) * size if missing > 0 else None
-    return Reason(ReasonCode.NEVER_FITS, detail, needed=floor * size, available=available)
+        return Reason(ReasonCode.NEVER_FITS, detail, needed=floor * size)
+    if 1 < most_regions < len(names):
+        place = f"the {most_regions} largest regions it may use"
+    held = floor - missing
+    there = f"{place} {'have' if most_regions > 1 else 'has'} {plural(gpus, 'GPU')} when all is free"
+    whole = "on one type in one region" if len(types) > 1 else "in one region"
+    short = (
+        f": {plural(missing * size, 'GPU')} too few"
+        if gpus == held * size
+        else f", in which {plural(held, 'stage')} can stand, each {whole}: {plural(missing, 'stage')} too few"
+    )
+    detail = (
+        f"needs at least {plural(floor * size, 'GPU')} ({_stages_of(floor, size)} on {on}); {there}{short}"
+    )
+    return Reason(ReasonCode.NEVER_FITS, detail, needed=floor * size, available=held * size)
+
+
+def _floors(
+    demand: Demand, topology: Topology, *, mixes_gpu_types: bool
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The least number of stages on each GPU type alone, then on all of them together where a policy mixes them."""
+    known = [((name,), floor) for name, floor in demand.floor_by_type if floor is not None]
+    yield from known
+    if mixes_gpu_types and len(known) > 1:
+        names = tuple(name for (name,), _ in known)
+        counts = stage_counts(demand.spec, tuple(topology.cluster.gpu_types[name] for name in names))
+        if counts is not None:
+            yield names, counts.floor
+
+
+def _missing(
+    types: tuple[str, ...], floor: int, size: int, names: Iterable[str], most_regions: int, cluster: Cluster
+) -> tuple[int, int, tuple[str, ...], int]:
+    """(stages that the roomiest regions lack of `floor` when all is free, floor, types, the GPUs that they have)."""
+    gpus = [
+        [cluster.pools[name, each].gpus for each in types if (name, each) in cluster.pools] for name in names
+    ]
+    room = sorted(((sum(one // size for one in pools), sum(pools)) for pools in gpus), reverse=True)
+    widest = room[:most_regions]
+    return floor - sum(slots for slots, _ in widest), floor, types, sum(there for _, there in widest)
 
 
 def too_much_memory(demand: Demand, topology: Topology) -> Reason:

@@ -49,6 +49,8 @@ class SpecError(SchedulerError, ValueError):
 
 def show(value: object) -> str:
     """The value for a message, cut off where it is long."""
+    if value is None:
+        return "nothing"
     if isinstance(value, dict | list):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     text = repr(value[: _SHOWN + 1]) if isinstance(value, str) else repr(value)

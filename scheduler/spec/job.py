@@ -195,11 +195,13 @@ class JobDocument(Section):
         return answer
 
 
-def parse_job(document: Mapping[str, Any] | str | bytes, source: str = "job") -> JobDocument:
+def parse_job(
+    document: Mapping[str, Any] | str | bytes, source: str = "job", *, max_grace_s: float = _MAX_GRACE_S
+) -> JobDocument:
     """Reads a job from a mapping (JSON) or YAML text.
 
     Raises SpecError with every issue found; where `document` is text, each has its line. `source` is what the
-    messages call the text (a file's name).
+    messages call the text (a file's name); a server has a `max_grace_s` of its own.
     """
     lines: Mapping[str, int] = {}
     if isinstance(document, str | bytes):
@@ -209,7 +211,7 @@ def parse_job(document: Mapping[str, Any] | str | bytes, source: str = "job") ->
         raise SpecError([FieldIssue("", document, "a mapping with name, model, training …", 1)], source)
     try:
         job = JobDocument.model_validate(document)
-        issues = _issues_of_the_whole(job)
+        issues = _issues_of_the_whole(job, min(max_grace_s, _MAX_GRACE_S))
     except ValidationError as error:
         issues = issues_of(error, JobDocument)
     if issues:
@@ -228,11 +230,11 @@ def accepted_job(document: Mapping[str, Any]) -> JobDocument:
         raise SpecError(issues_of(error, JobDocument), "job") from None
 
 
-def _issues_of_the_whole(job: JobDocument) -> list[FieldIssue]:
+def _issues_of_the_whole(job: JobDocument, max_grace_s: float) -> list[FieldIssue]:
     """What only shows where fields are seen together."""
     issues = [*model_issues(job.model), *_run_issues(job.run)]
-    if job.stop.grace > _MAX_GRACE_S:
-        issues.append(FieldIssue("/stop/grace", job.stop.grace, f"at most {_MAX_GRACE_S:g} seconds"))
+    if job.stop.grace > max_grace_s:
+        issues.append(FieldIssue("/stop/grace", job.stop.grace, f"between 0 and {max_grace_s:g} seconds"))
     if not any(issue.pointer.startswith("/model") for issue in issues):
         layers = job.model.shape().layers
         _, most = job.parallelism.bounds()

@@ -10,7 +10,7 @@ from scheduler.spec.csv_text import CsvTable
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
-_TIME_COLUMNS = ("timestamp_utc", "time_utc", "timestamp", "time")
+TIME_COLUMNS = ("timestamp_utc", "time_utc", "timestamp", "time")
 _REPEATED_DAYS = 1100
 _DAY_AHEAD_HOUR = 12  # UTC, of the day before
 
@@ -70,10 +70,10 @@ def repeated_daily(values_usd_per_kwh: tuple[float, ...], start_s: float) -> Pri
 
 
 def _hours(table: CsvTable) -> tuple[float, ...]:
-    column = next((name for name in _TIME_COLUMNS if name in table.columns), None)
+    column = next((name for name in TIME_COLUMNS if name in table.columns), None)
     if column is None:
         raise table.error(
-            -1, "timestamp_utc", ", ".join(table.columns), f"a column {' or '.join(_TIME_COLUMNS)}"
+            -1, "timestamp_utc", ", ".join(table.columns), f"a column {' or '.join(TIME_COLUMNS)}"
         )
     hours: list[float] = []
     for row, text in enumerate(table.cells(column)):

@@ -20,6 +20,12 @@ Way = tuple[Any, str | int] | None
 _DIGITS = len(str(limits.MAX_JSON_INTEGER))
 
 
+class _TooLong(str):
+    """A whole number of more digits than are read: it is refused where it stands."""
+
+    __slots__ = ()
+
+
 class StrictRoute(APIRoute):
     """A route whose JSON body is checked before anything of it is believed."""
 
@@ -89,10 +95,8 @@ def _no_constant(name: str) -> Any:
     raise _refused("", f"finite numbers: {name} is no JSON", name)
 
 
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS and len(text.lstrip("-")) > _DIGITS:
-        raise _refused("", f"whole numbers of at most {limits.MAX_JSON_INTEGER}", text)
-    return int(text)
+def _integer(text: str) -> int | _TooLong:
+    return _TooLong(text) if len(text.lstrip("-")) > _DIGITS else int(text)
 
 
 def _check(document: Any) -> None:
@@ -108,10 +112,10 @@ def _check(document: Any) -> None:
                 if isinstance(key, str):
                     _check_text(key, (way, key))
                 pending.append((entry, depth + 1, (way, key)))
+        elif isinstance(value, _TooLong) or (isinstance(value, int) and abs(value) > limits.MAX_JSON_INTEGER):
+            raise _refused(_pointer(way), f"a whole number of at most {limits.MAX_JSON_INTEGER}", value)
         elif isinstance(value, str):
             _check_text(value, way)
-        elif isinstance(value, int) and not -limits.MAX_JSON_INTEGER <= value <= limits.MAX_JSON_INTEGER:
-            raise _refused(_pointer(way), f"a whole number of at most {limits.MAX_JSON_INTEGER}", value)
         elif isinstance(value, float) and not math.isfinite(value):
             raise _refused(_pointer(way), "a finite number", value)
 

@@ -40,9 +40,8 @@ class ProblemError(CommandError):
         self.status = status
         self.problem = problem
         self.code = str(problem.get("code", ""))
-        fields = tuple(
-            FieldNote(str(error.get("pointer", "")), _detail(error)) for error in problem.get("errors") or ()
-        )
+        self.errors: list[Document] = problem.get("errors") or []
+        fields = tuple(FieldNote(str(error.get("pointer", "")), told(error)) for error in self.errors)
         message = str(problem.get("detail") or problem.get("title") or f"the server answered {status}")
         super().__init__(message, _exit_code(status, self.code), fields=fields, hint=_hint(status, self.code))
 
@@ -176,6 +175,14 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+def told(error: Document, given: object = None) -> str:
+    """What is wrong with a field of a problem. `given`: the value as it was sent; a text is told in quotes."""
+    detail, value = str(error.get("detail", "")), error.get("value")
+    if value is None or not detail.startswith("expected"):
+        return detail
+    return f"{repr(value) if isinstance(given, str) else value} is not valid: {detail}"
+
+
 def unreachable(url: str, error: Exception) -> CommandError:
     """Nobody answers at the address."""
     hint = "Start one with `bace up`, or set BACE_URL to where yours listens."
@@ -219,18 +226,13 @@ def _problem(status: int, text: str) -> ProblemError:
     return ProblemError(status, document)
 
 
-def _detail(error: Document) -> str:
-    detail, value = str(error.get("detail", "")), error.get("value")
-    return (
-        f"{value} is not valid: {detail}" if value is not None and detail.startswith("expected") else detail
-    )
-
-
 def _exit_code(status: int, code: str) -> Exit:
     if status in (401, 403):
         return Exit.UNAUTHORISED
     if status == 404 or code == "ambiguous_id":
         return Exit.NOT_FOUND
+    if code == "idempotency_key_reused":
+        return Exit.FAILED
     if status in (400, 413, 415, 422):
         return Exit.USAGE
     return Exit.FAILED

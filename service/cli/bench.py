@@ -88,7 +88,7 @@ def bench(
     if data is None:
         raise CommandError(f"the real data is needed: set {DATA}, or give --data", Exit.USAGE)
     if not data.is_dir():
-        raise CommandError(f"--data (or {DATA}): {data} is not valid: expected a folder", Exit.USAGE)
+        raise CommandError(f"--data (or {DATA}): {str(data)!r} is not valid: expected a folder", Exit.USAGE)
     try:
         chosen = None if policies == "all" else entries_of([name.strip() for name in policies.split(",")])
         grids = tuple(name.strip() for name in grid.split(","))
@@ -96,7 +96,7 @@ def bench(
         results = Results(out)
         runs = selection.runs()
         if not runs:
-            detail = f"--cells: {cells} is not valid: expected a pattern that some cell of {grid} matches"
+            detail = f"--cells: {cells!r} is not valid: expected a pattern that some cell of {grid} matches"
             raise CommandError(detail, Exit.USAGE)
         with _watching(len(runs), len({run.key for run in runs} & results.done())) as watch:
             spread = _over_ray(processes) if ray else OverProcesses(processes or os.cpu_count() or 1)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from scheduler.errors import InvalidValueError
 from scheduler.units import parse_bandwidth, parse_duration
 from service.cli.api import Api, segment
 from service.cli.cluster_tables import drained_page, link_page, links_table, nodes_table, regions_table
@@ -112,15 +111,12 @@ def _changed_link(
         raise CommandError("--estimate: a capacity is a limit or an estimate, not both.", Exit.USAGE)
     fields = ("capacity_bps", "latency_s", "capacity_is_limit", "measuring")
     body = {} if known is None else {name: known[name] for name in fields}
-    try:
-        if limit is not None or estimate is not None:
-            option = "--estimate" if limit is None else "--limit"
-            body["capacity_bps"] = parse_bandwidth(limit or estimate, field=option)
-            body["capacity_is_limit"] = limit is not None
-        if latency is not None:
-            body["latency_s"] = parse_duration(latency, field="--latency")
-    except InvalidValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from None
+    if limit is not None or estimate is not None:
+        option = "--estimate" if limit is None else "--limit"
+        body["capacity_bps"] = parse_bandwidth(limit or estimate, field=option)
+        body["capacity_is_limit"] = limit is not None
+    if latency is not None:
+        body["latency_s"] = parse_duration(latency, field="--latency")
     if measure is not None:
         body["measuring"] = None if measure is Measuring.SERVER else measure.value
     if "capacity_bps" not in body or "latency_s" not in body:

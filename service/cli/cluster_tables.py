@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from scheduler.units import format_bandwidth, format_bytes, format_duration, format_time, format_usd
-from service.cli.output import table
+from service.cli.output import printable, table
 from service.cli.states import state_text
 
 Document = dict[str, Any]
@@ -192,6 +192,9 @@ def prices_table(series: list[Document]) -> Iterator[RenderableType]:
         ],
         empty="No prices. `bace prices set electricity REGION VALUE` sets one.",
     )
+    for one in series:
+        if one["unused_because"]:
+            yield Text(f"Nothing is billed by this rent: {printable(one['unused_because'])}.", style="yellow")
 
 
 def tokens_table(tokens: list[Document]) -> Iterator[RenderableType]:

@@ -24,6 +24,7 @@ from service.cli.api import Api
 from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit, table
 from service.cli.states import state_text
+from service.cli.variables import unread
 
 Document = dict[str, Any]
 
@@ -60,7 +61,7 @@ def doctor(
 ) -> None:
     """Check the server, the token, clocks, nodes, prices, and this machine; say what is wrong and what to do."""
     with Api(timeout_s=10.0) as api:
-        checks = [*examine_server(api)]
+        checks = [*examine_environment(), *examine_server(api)]
         if node:
             checks.extend(examine_node(api, cpu_slots))
     wrong = [check for check in checks if check.state == WRONG]
@@ -72,6 +73,13 @@ def doctor(
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command to `bace`."""
     app.command(rich_help_panel=panel)(doctor)
+
+
+def examine_environment() -> Iterator[Check]:
+    """Whether every BACE_* variable is one that something reads."""
+    for name, nearest in unread(os.environ).items():
+        advice = f"Did you mean {nearest}?" if nearest else "Unset it."
+        yield Check("environment", WARNING, f"{name} is set, and nothing reads it", advice)
 
 
 def examine_server(api: Api) -> Iterator[Check]:

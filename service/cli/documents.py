@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler.spec.issues import SpecError, pointer_of
+from scheduler.spec.issues import FieldIssue, SpecError, pointer_of, with_line
 from scheduler.spec.yaml_text import read_yaml
-from service.cli.api import ProblemError
+from service import limits
+from service.cli.api import ProblemError, told
 from service.cli.exits import CommandError, Exit, FieldNote
 
 
@@ -23,8 +25,14 @@ class JobFile:
     lines: dict[str, int]
 
     def located(self, problem: ProblemError) -> CommandError:
-        """The server's refusal with the lines of this file."""
-        fields = tuple(FieldNote(self._place(note.pointer), note.detail) for note in problem.fields)
+        """The server's refusal with the lines of this file; as it is where it is of no field of the file."""
+        if any(error.get("where", "body") != "body" for error in problem.errors):
+            return problem
+        given = dict(_values(self.document, ()))
+        fields = tuple(
+            FieldNote(self._place(error["pointer"]), told(error, given.get(error["pointer"])))
+            for error in problem.errors
+        )
         return CommandError(problem.message, problem.exit_code, fields=fields, hint=problem.hint)
 
     def _place(self, pointer: str) -> str:
@@ -44,22 +52,15 @@ def read_job_file(path: str) -> JobFile:
         raise CommandError(f"{path}: {error.strerror or error}", Exit.USAGE) from None
     try:
         parsed = read_yaml(content, source)
+        issues = [with_line(issue, parsed.lines) for issue in _issues(parsed.value)]
+        if issues:
+            raise SpecError(issues, source)
     except SpecError as error:
         raise CommandError(
             f"{source} is not a job file.",
             Exit.USAGE,
             fields=tuple(FieldNote(_spot(source, issue.line), issue.describe()) for issue in error.issues),
         ) from None
-    numberless = _not_numbers(parsed.value, ())
-    if numberless:
-        raise CommandError(
-            f"{source} is not a job file.",
-            Exit.USAGE,
-            fields=tuple(
-                FieldNote(_spot(source, parsed.lines.get(pointer)), f"{pointer}: expected a finite number")
-                for pointer in numberless
-            ),
-        )
     return JobFile(source, parsed.value, parsed.lines)
 
 
@@ -67,10 +68,20 @@ def _spot(source: str, line: int | None) -> str:
     return source if line is None else f"{source}:{line}"
 
 
-def _not_numbers(value: Any, path: tuple[str | int, ...]) -> list[str]:
-    """Pointers of NaN and infinity, which JSON cannot carry to the server."""
-    if isinstance(value, dict):
-        return [found for key, inner in value.items() for found in _not_numbers(inner, (*path, key))]
-    if isinstance(value, list):
-        return [found for index, inner in enumerate(value) for found in _not_numbers(inner, (*path, index))]
-    return [pointer_of(path)] if isinstance(value, float) and not math.isfinite(value) else []
+def _issues(document: Any) -> Iterator[FieldIssue]:
+    """What JSON cannot carry to the server, or carries as no job: it is told with its line."""
+    if not isinstance(document, dict):
+        yield FieldIssue("", document, "a mapping with the fields of a job (docs/jobs.md)")
+    for pointer, value in _values(document, ()):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield FieldIssue(pointer, value, "a finite number")
+        elif isinstance(value, int) and abs(value) > limits.MAX_JSON_INTEGER:
+            yield FieldIssue(pointer, value, f"a whole number of at most {limits.MAX_JSON_INTEGER}")
+
+
+def _values(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
+    """Every value of a document with its pointer."""
+    yield pointer_of(path), value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in inner:
+        yield from _values(entry, (*path, key))

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from service.cli.exits import CommandError, Exit
+from service.home_folder import make_home
 
 DEFAULT_URL = "http://127.0.0.1:8642"
 TOKEN_FILE = "admin-token"  # noqa: S105 - a file's name
@@ -46,7 +47,7 @@ def trust(url: str) -> ssl.SSLContext | bool:
             context.load_verify_locations(authority)
         except (OSError, ssl.SSLError) as error:
             raise CommandError(
-                f"BACE_CA_FILE: {authority} is not valid: expected a file with certificates (PEM): {error}",
+                f"BACE_CA_FILE: {authority!r} is not valid: expected a file with certificates (PEM): {error}",
                 Exit.USAGE,
             ) from None
     return context
@@ -76,25 +77,16 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def _make_home() -> None:
-    try:
-        home().mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        expected = "expected a folder that can be made and written to"
-        raise CommandError(
-            f"BACE_HOME: {home()} is not valid: {expected} ({error.strerror})", Exit.USAGE
-        ) from None
-
-
 @contextlib.contextmanager
 def only_one_up() -> Iterator[None]:
     """Hold BACE_HOME for this `bace up` alone: two would share a database and hide each other's address.
 
-    The kernel gives the lock back however we end. Raises CommandError while another one holds it.
+    The kernel gives the lock back however we end. Raises CommandError while another one holds it, InvalidValueError for
+    a folder that cannot be written to.
     """
     import fcntl  # not on every platform that `bace jobs` runs on
 
-    _make_home()
+    make_home(home())
     with (home() / LOCK_FILE).open("a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +102,7 @@ def only_one_up() -> Iterator[None]:
 
 def write_address(url: str, folder: Path) -> None:
     """Leave the address of a running server, and the folder of its token, for the commands that come."""
-    _make_home()
+    make_home(home())
     (home() / ADDRESS_FILE).write_text(f"{url}\n{folder}\n", encoding="utf-8")
 
 

@@ -98,8 +98,8 @@ def _job_facts(job: Document) -> Iterable[tuple[str, object]]:
 def _throughput(job: Document) -> str | None:
     if job["tokens_per_s"] is None:
         return None
-    used = "" if job["mfu"] is None else f", {job['mfu']:.1%} MFU"
-    return f"{job['tokens_per_s']:,.0f} tokens/s{used}"
+    used = "MFU –: the peak of its GPUs is not known" if job["mfu"] is None else f"{job['mfu']:.1%} MFU"
+    return f"{job['tokens_per_s']:,.0f} tokens/s, {used}"
 
 
 def codec_text(job: Document) -> str | None:
@@ -154,6 +154,16 @@ def plan_page(plan: Document) -> Iterator[RenderableType]:
         if plan["position"] is not None:
             yield f"Position {plan['position']} of {plan['queue_length']} in the queue."
         yield from reasons_page(plan["reasons"])
+    yield from unheeded(plan["not_planned_by"])
+
+
+def unheeded(limits: list[str]) -> Iterator[RenderableType]:
+    """The limits of a job that the server's policy does not plan by."""
+    if limits:
+        told = (
+            f"Not heeded by this server's policy: {', '.join(limits)}. horizon plans by them (docs/jobs.md)."
+        )
+        yield Text(told, style="yellow")
 
 
 def _plan_facts(plan: Document) -> Iterable[tuple[str, object]]:

@@ -6,6 +6,7 @@ import uuid
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from scheduler.job import LIMITS, JobState
@@ -18,6 +19,7 @@ from service.cli.job_tables import (
     job_page,
     jobs_table,
     plan_page,
+    unheeded,
     useful_commands,
 )
 from service.cli.output import Format, Output, emit, emit_line, error_console, printable, show
@@ -77,14 +79,12 @@ def submit(
         raise CommandError(f"The job ended as {job['state']}.", Exit.FAILED)
 
 
-def _unheeded(api: Api, job: Document) -> list[Text]:
-    """Which of the job's limits the server's policy does not plan by."""
+def _unheeded(api: Api, job: Document) -> list[RenderableType]:
+    """Which of the job's limits the server's policy did not plan by when it was submitted."""
     if all(job["spec"].get(limit) is None for limit in LIMITS):
         return []
     events = api.get(f"/v1/jobs/{segment(job['job_id'])}/events", limit=1)["items"]
-    names = [name for event in events for name in event["data"].get("not_planned_by", ())]
-    told = f"Not heeded by this server's policy: {', '.join(names)}. horizon plans by them (docs/jobs.md)."
-    return [Text(told, style="yellow")] if names else []
+    return list(unheeded([name for event in events for name in event["data"].get("not_planned_by", ())]))
 
 
 def plan(file: JobPath, output: Output = Format.TABLE) -> None:
@@ -115,7 +115,11 @@ def jobs(
 def job(job_id: JobId, output: Output = Format.TABLE) -> None:
     """Show one job: its state, chain, loss, energy and cost."""
     with Api() as api:
-        emit(api.get(f"/v1/jobs/{segment(job_id)}"), output, job_page)
+        emit(
+            api.get(f"/v1/jobs/{segment(job_id)}"),
+            output,
+            lambda document: (*job_page(document), *_unheeded(api, document)),
+        )
 
 
 def explain(job_id: JobId, output: Output = Format.TABLE) -> None:

@@ -27,6 +27,7 @@ from service.cli import (
     schedule,
     tokens,
 )
+from service.cli.command import Command, use
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import lacking
 from service.cli.output import error_console, printable
@@ -123,7 +124,7 @@ def _load(name: str) -> Any:
             raise
         raise lacking(str(error.name), "planner") from None
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name)(getattr(module, name.replace("-", "_")))
+    single.command(name, cls=Command)(getattr(module, name.replace("-", "_")))
     return typer.main.get_command(single)
 
 
@@ -150,6 +151,7 @@ projects.register(app, CARE)
 accounts.register(app, CARE)
 tokens.register(app, CARE)
 audit.register(app, CARE)
+use(app)
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ import typer
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import need_server
 from service.cli.output import Format, Output, emit
+from service.cli.variables import warn_of_unread
 
 
 class Role(StrEnum):
@@ -34,6 +35,7 @@ def server(
     Several may share a PostgreSQL database; of those that run the control loops one leads.
     """
     need_server()
+    warn_of_unread()
     from service.server import serve
     from service.settings import Settings
 
@@ -70,23 +72,20 @@ def _told() -> Iterator[None]:
     """Turn what settings and database refuse into words."""
     from pydantic import ValidationError
 
-    from scheduler.errors import InvalidValueError
     from service.errors import ServiceError
 
     try:
         yield
     except ValidationError as error:
-        lines = [_setting_error(entry["loc"], entry["msg"]) for entry in error.errors()]
+        lines = [_setting_error(entry["loc"], entry["msg"], entry["input"]) for entry in error.errors()]
         raise CommandError("\n".join(lines), Exit.USAGE) from None
-    except InvalidValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from None
     except ServiceError as error:
         raise CommandError(error.detail, Exit.FAILED) from None
 
 
-def _setting_error(location: tuple[int | str, ...], message: str) -> str:
+def _setting_error(location: tuple[int | str, ...], message: str, value: object) -> str:
     from service.errors import without_kind
 
     name = "_".join(str(part) for part in location)
     said = without_kind(message)
-    return f"BACE_{name.upper()}: {said}" if name else said
+    return f"BACE_{name.upper()}: {value!r} is not valid: {said}" if name else said

@@ -10,7 +10,7 @@ import typer
 
 from scheduler.spec.csv_text import read_csv
 from scheduler.spec.issues import SpecError
-from scheduler.spec.prices import Known, PriceTable, PriceUnit
+from scheduler.spec.prices import TIME_COLUMNS, Known, PriceTable, PriceUnit
 from scheduler.units import format_time
 from service.cli.api import Api
 from service.cli.cluster_tables import prices_table
@@ -72,11 +72,15 @@ def set_price(
 @prices_app.command("import")
 def import_prices(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CSV: a time column (UTC, hour start), columns of prices.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help=f"CSV: hours (UTC, their start) in a column {' or '.join(TIME_COLUMNS)}, prices in others.",
+        ),
     ],
     region: Annotated[str, typer.Option("--region", help="The region that the prices are of.")],
     column: Annotated[
-        str | None, typer.Option("--column", help="The column; by default the region's name.")
+        str | None, typer.Option("--column", help="Its column of prices; by default the region's name.")
     ] = None,
     unit: Annotated[PriceUnit, typer.Option("--unit", help="Unit of the values.")] = PriceUnit.USD_PER_MWH,
     known: Annotated[
@@ -90,7 +94,12 @@ def import_prices(
         series = PriceTable(read_csv(file)).series(column or region, unit, known)
     except SpecError as error:
         notes = tuple(FieldNote("", line) for line in error.lines())
-        raise CommandError(f"{file} is not a price file.", Exit.USAGE, fields=notes) from None
+        raise CommandError(
+            f"{file} is not a price file.",
+            Exit.USAGE,
+            fields=notes,
+            hint=_columns(column or region) if any(issue.line == 1 for issue in error.issues) else "",
+        ) from None
     body = _subject(Kind.ELECTRICITY, region, None, None, file.name) | {
         "unit": PriceUnit.USD_PER_KWH.value,
         "points": [
@@ -113,6 +122,12 @@ def import_prices(
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to `bace`."""
     app.add_typer(prices_app, rich_help_panel=panel)
+
+
+def _columns(column: str) -> str:
+    """What an import looks for in the header."""
+    hours = " or ".join(TIME_COLUMNS)
+    return f"Hours stand in a column {hours}, prices in the column {column}: --column names another."
 
 
 def _subject(

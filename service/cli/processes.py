@@ -11,6 +11,7 @@ import typer
 
 from service.cli.exits import CommandError, Exit
 from service.cli.extras import need_server
+from service.cli.variables import warn_of_unread
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -35,6 +36,7 @@ def demo(
 ) -> None:
     """Train a small model over regions simulated on this machine, show everything, and leave nothing behind."""
     need_server()
+    warn_of_unread()
     if wan:
         from service.cli.wan_demo import run_wan_demo
 
@@ -56,6 +58,7 @@ def up(
 ) -> None:
     """Start a server and an agent for this machine; they stay until Ctrl-C."""
     need_server()
+    warn_of_unread()
     from service.cli.up import run_up, run_up_demo
 
     if with_demo and cpu_slots is not None:
@@ -70,6 +73,7 @@ def up(
 
 def agent(context: typer.Context) -> None:
     """Run the agent of a GPU node (all options are the agent's own: `bace agent --help`)."""
+    warn_of_unread()
     os.execv(sys.executable, [sys.executable, "-m", "agents", *context.args])  # noqa: S606 - no shell is wanted
 
 

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from scheduler.errors import InvalidValueError
 from service.cli.api import Api, segment
 from service.cli.cluster_tables import projects_table
 from service.cli.exits import CommandError, Exit
 from service.cli.numbers import finite
 from service.cli.output import Format, Output, emit
 
-NO_SHARE = NO_LIMIT = "none"
+NONE = "none"
 
 project_app = typer.Typer(
     name="project",
@@ -41,7 +42,7 @@ def share(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a project its weight against others, for policies that keep shares (horizon)."""
-    body = {"share": None if weight == NO_SHARE else _weight(weight)}
+    body = {"share": _figure("WEIGHT", weight, float, "a number")}
     with Api() as api:
         found = api.request("PUT", f"/v1/projects/{segment(project)}", document=body)
         emit(found, output, lambda document: projects_table([document]))
@@ -69,29 +70,20 @@ def quota(
             return
         body = {"gpus": known.get("quota_gpus"), "usd_per_month": known.get("quota_usd_per_month")}
         if gpus is not None:
-            body["gpus"] = _limit(gpus, int, "--gpus: {} is not valid: expected a whole number of at least 0")
+            body["gpus"] = _figure("--gpus", gpus, int, "a whole number")
         if usd_per_month is not None:
-            wrong = "--usd-per-month: {} is not valid: expected a number of at least 0"
-            body["usd_per_month"] = _limit(usd_per_month, float, wrong)
+            body["usd_per_month"] = _figure("--usd-per-month", usd_per_month, float, "a number")
         found = api.request("PUT", f"/v1/projects/{segment(project)}/quota", document=body)
         emit(found, output, lambda document: projects_table([document]))
 
 
-def _limit(text: str, kind: type[int] | type[float], wrong: str) -> float | None:
-    if text == NO_LIMIT:
+def _figure(name: str, text: str, kind: type[int] | type[float], what: str) -> float | None:
+    if text == NONE:
         return None
     try:
         return finite(kind(text))
     except ValueError:
-        raise CommandError(f"{wrong.format(text)}, or {NO_LIMIT}", Exit.USAGE) from None
-
-
-def _weight(text: str) -> float:
-    try:
-        return finite(float(text))
-    except ValueError:
-        detail = f"WEIGHT: {text} is not valid: expected a number of at least 0, or {NO_SHARE}"
-        raise CommandError(detail, Exit.USAGE) from None
+        raise InvalidValueError(name, text, f"{what} of at least 0, or {NONE}") from None
 
 
 def register(app: typer.Typer, panel: str) -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from scheduler.errors import SchedulerError
+from scheduler.errors import InvalidValueError, SchedulerError
 from scheduler.objective import Objective
 from scheduler.policies import MAIN, STUDIES, PolicyConfig
 from scheduler.replay.compare import FIGURES, Compared
@@ -24,6 +24,8 @@ from scheduler.spec.scenario import Scenario, load_scenario
 from scheduler.units import format_duration, format_usd
 from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit, error_console, table
+
+HORIZON = "horizon"
 
 
 def replay(
@@ -74,6 +76,7 @@ def replay(
     exit code 2 and writes nothing.
     """
     names = list(MAIN) if policy == "all" else [name.strip() for name in policy.split(",")]
+    _refuse_unread(names, objective, cheapest_within)
     try:
         world = load_scenario(scenario)
         goal = _objective(world, objective, cheapest_within)
@@ -84,12 +87,13 @@ def replay(
         raise CommandError(str(error), Exit.USAGE) from error
     except ReplayError as error:
         raise CommandError(str(error), Exit.FAILED) from error
+    except InvalidValueError:
+        raise
     except SchedulerError as error:
         raise _bad_input(error) from error
     except OSError as error:
-        raise CommandError(
-            f"--out: {out} cannot be written: {error.strerror or error}", Exit.FAILED
-        ) from error
+        expected = f"a folder that can be written to ({error.strerror or error})"
+        raise InvalidValueError("--out", str(out), expected) from error
     emit(
         summaries,
         output,
@@ -97,10 +101,21 @@ def replay(
     )
 
 
+def _refuse_unread(names: Sequence[str], weight_jct: float | None, cheapest_within: float | None) -> None:
+    """Raises CommandError for what no policy would heed."""
+    given = {"--objective": weight_jct, "--cheapest-within": cheapest_within}
+    options = [option for option, value in given.items() if value is not None]
+    if len(options) > 1:
+        raise CommandError(f"{' and '.join(options)}: give one of them, the goal is one.", Exit.USAGE)
+    if options and HORIZON not in names:
+        told = f"{options[0]} is for --policy {HORIZON}: no other policy weighs time against cost."
+        raise CommandError(told, Exit.USAGE)
+
+
 def _objective(scenario: Scenario, weight_jct: float | None, cheapest_within: float | None) -> Objective:
     """What is told, else what the scenario says."""
     if weight_jct is not None:
-        return Objective(weight_jct, cheapest_within)
+        return Objective(weight_jct)
     told = scenario.objective
     return told if cheapest_within is None else with_changes(told, cheapest_within=cheapest_within)
 

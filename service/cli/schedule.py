@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from scheduler.errors import SchedulerError
+from scheduler.errors import InvalidValueError, SchedulerError
 from scheduler.units import format_bytes, format_duration, format_usd
 from service.cli.api import Api, ProblemError
 from service.cli.documents import JobFile, read_job_file
@@ -45,27 +45,34 @@ def schedule(
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="With --scenario: who chooses the chain. A server has its own.")
-    ] = "bace",
+        str | None,
+        typer.Option("--policy", help="With --scenario: who chooses the chain (bace). A server has its own."),
+    ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw a timeline into this file.")] = None,
-    picture: Annotated[str, typer.Option("--picture", help="The schedule that --svg draws.")] = "auto",
+    picture: Annotated[
+        str | None, typer.Option("--picture", help="The schedule that --svg draws (auto).")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Compare the pipeline schedules of a job: iteration time, bubble, memory, traffic and cost of each.
 
     Nothing is submitted. A bad file or chain ends with exit code 2, a job that fits nowhere with 1.
     """
+    if policy is not None and scenario is None:
+        raise CommandError("--policy is for --scenario FILE: a server has a policy of its own.", Exit.USAGE)
+    if picture is not None and svg is None:
+        raise CommandError("--picture is for --svg FILE, which it is drawn into.", Exit.USAGE)
     job_file = read_job_file(file)
-    pictured = picture if svg is not None else None
+    pictured = (picture or "auto") if svg is not None else None
     if scenario is None:
         document = _asked_of_server(job_file, placement, pictured)
     else:
-        document = _asked_of_scenario(job_file, scenario, placement, pictured, policy)
+        document = _asked_of_scenario(job_file, scenario, placement, pictured, policy or "bace")
     if svg is not None:
         _write(svg, document["picture"]["svg"])
     emit(document, output, comparison_page)
     if svg is not None and output is Format.TABLE:
-        typer.echo(f"\nTimeline of {picture}: {svg}")
+        typer.echo(f"\nTimeline of {pictured}: {svg}")
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -209,6 +216,8 @@ def _asked_of_scenario(
         config = PolicyConfig(name=policy, objective=world.objective)
         stand = chosen(spec, snapshot, config) if placement is None else named(placement, spec, snapshot)
         made = Comparison.of(compare(spec, snapshot, stand, pictured, micro_batches_an_update(job)))
+    except InvalidValueError:
+        raise
     except SchedulerError as error:
         nowhere = error.code == "no_placement"
         raise CommandError(str(error), Exit.FAILED if nowhere else Exit.USAGE) from None
@@ -230,6 +239,5 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(
-            f"--svg: {path} cannot be written: {error.strerror or error}", Exit.FAILED
-        ) from None
+        expected = f"a file that can be written ({error.strerror or error})"
+        raise InvalidValueError("--svg", str(path), expected) from None

@@ -9,11 +9,9 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from scheduler.errors import InvalidValueError
 from scheduler.units import parse_duration
 from service.cli.api import Api, segment
 from service.cli.cluster_tables import tokens_table
-from service.cli.exits import CommandError, Exit
 from service.cli.output import Format, Output, emit
 
 NEVER = "never"
@@ -59,7 +57,7 @@ def create(
     if expires == NEVER:
         body["never_expires"] = True
     elif expires is not None:
-        body["expires_in_s"] = _seconds(expires, "--expires")
+        body["expires_in_s"] = parse_duration(expires, field="--expires")
     with Api() as api:
         emit(api.post("/v1/tokens", body), output, _made)
 
@@ -85,9 +83,9 @@ def rotate(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a token a new secret. It is shown this once; the one before stays valid for the overlap."""
-    body = {"overlap_s": _seconds(overlap, "--overlap")}
+    body = {"overlap_s": parse_duration(overlap, field="--overlap")}
     if expires is not None:
-        body["expires_in_s"] = _seconds(expires, "--expires")
+        body["expires_in_s"] = parse_duration(expires, field="--expires")
     with Api() as api:
         chosen = api.get("/v1/whoami")["token_id"] if token_id is None else token_id
         emit(api.post(f"/v1/tokens/{segment(chosen)}/rotate", body), output, _made)
@@ -108,13 +106,6 @@ def _made(token: dict[str, Any]) -> list[RenderableType]:
         *tokens_table([token]),
         Text.assemble("\n", (token["token"], "bold"), "\nKeep it: it is not shown again."),
     ]
-
-
-def _seconds(text: str, option: str) -> float:
-    try:
-        return parse_duration(text, field=option)
-    except InvalidValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from None
 
 
 def register(app: typer.Typer, panel: str) -> None:

@@ -113,6 +113,26 @@ async def test_prices_are_a_series_in_one_unit_whose_past_is_never_overwritten(
     )
 
 
+async def test_a_rent_is_stored_and_told_if_nothing_is_billed_by_it(
+    server: Server, admin: httpx.AsyncClient
+) -> None:
+    await server.world.cluster_of("eu-west")
+
+    async def unused_because(gpu_type: str) -> str | None:
+        rent = {"kind": "rent", "region": "eu-west", "gpu_type": gpu_type, "value": 2.1}
+        answer = await admin.put("/v1/prices", json=rent)
+        assert (answer.status_code, answer.json()["value_now"]) == (200, 2.1)
+        told: str | None = answer.json()["unused_because"]
+        return told
+
+    assert await unused_because("H100") == "no node in eu-west has H100; its GPU types are: cpu-slot"
+    assert await unused_because("cpu-slot") == (
+        "cpu-slot in eu-west are owned: rent counts only where GPUs are rented"
+    )
+    await admin.put("/v1/pools/eu-west/cpu-slot", json={"ownership": "rented"})
+    assert await unused_because("cpu-slot") is None
+
+
 async def test_an_hourly_csv_is_known_when_it_was_published(server: Server, admin: httpx.AsyncClient) -> None:
     await admin.put("/v1/regions/eu-west", json={})
     text = "timestamp_utc,west\n2026-01-02T00:00Z,-5.0\n2026-01-02T01:00Z,40\n"

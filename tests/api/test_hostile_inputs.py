@@ -110,7 +110,7 @@ CASES: dict[str, Hostile] = {
     "a duplicate key": Hostile(_with_text('"name": "tiny"', '"name": "tiny", "name": "other"'), "/name"),
     "NaN": Hostile(_with_text('"steps": 4', '"steps": NaN'), ""),
     "infinity by exponent": Hostile(_with_text('"steps": 4', '"steps": 1e999'), "/training/steps"),
-    "a huge number": Hostile(_with_text('"steps": 4', '"steps": ' + "9" * 5000), ""),
+    "a huge number": Hostile(_with_text('"steps": 4', '"steps": ' + "9" * 5000), "/training/steps"),
     "beyond 2^53": Hostile(_with_text('"steps": 4', f'"steps": {2**53 + 1}'), "/training/steps"),
     "a NUL character": Hostile(_job(name="a\u0000b"), "/name"),
     "a lone surrogate": Hostile(_with_text('"name": "tiny"', '"name": "\\ud800"'), "/name"),

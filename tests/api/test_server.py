@@ -20,7 +20,6 @@ from service.db import migrate
 from service.db.engine import Mode, make_engine
 from service.db.repositories import access
 from service.db.transaction import transact
-from service.errors import ConflictError
 from service.server import check_listening, check_port, is_loopback
 from service.services import Services
 from service.settings import Settings
@@ -37,10 +36,10 @@ def engine(tmp_path: Path) -> Engine:
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "example.org"])  # noqa: S104 - what is refused
 def test_beyond_loopback_it_wants_tls_and_a_token(tmp_path: Path, engine: Engine, host: str) -> None:
     assert not is_loopback(host)
-    with pytest.raises(ConflictError, match="BACE_TLS_TERMINATED"):
+    with pytest.raises(InvalidValueError, match="BACE_TLS_TERMINATED"):
         check_listening(Settings(home=tmp_path, host=host), engine)
     behind_tls = Settings(home=tmp_path, host=host, tls_terminated=True)
-    with pytest.raises(ConflictError, match="no token"):
+    with pytest.raises(InvalidValueError, match="no token"):
         check_listening(behind_tls, engine)
     assembly = assemble(Settings(home=tmp_path))
     server._first_token(Settings(home=tmp_path), assembly)
@@ -76,7 +75,7 @@ def test_the_first_token_is_made_once_and_lies_where_only_its_owner_reads_it(
 
 
 def test_a_policy_nobody_knows_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="policy"):
+    with pytest.raises(InvalidValueError, match="BACE_POLICY: 'magic' is not valid"):
         server.serve(Settings(home=tmp_path / "untouched", policy="magic"))
     assert not (tmp_path / "untouched").exists()
 
@@ -166,9 +165,10 @@ def test_a_port_that_another_program_has_is_told_before_anything_starts() -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
-            ConflictError, match=f"BACE_PORT: 127.0.0.1:{port}: expected .* a port that is free"
+            InvalidValueError,
+            match=f"BACE_PORT: '127.0.0.1:{port}' is not valid: expected .* a port that is free",
         ):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
-    with pytest.raises(ConflictError, match=r"192\.0\.2\.1"):
+    with pytest.raises(InvalidValueError, match=r"192\.0\.2\.1"):
         check_port("192.0.2.1", port)

@@ -167,7 +167,6 @@ def test_a_certificate_without_a_key_is_no_setting() -> None:
 def test_beyond_loopback_a_certificate_is_enough(certificate: Certificate, tmp_path: Path) -> None:
     from service.db import migrate
     from service.db.engine import make_engine
-    from service.errors import ConflictError
 
     engine = make_engine(f"sqlite:///{tmp_path / 'bace.db'}")
     migrate.upgrade(engine)
@@ -177,6 +176,6 @@ def test_beyond_loopback_a_certificate_is_enough(certificate: Certificate, tmp_p
         tls_cert_file=str(certificate.cert),
         tls_key_file=str(certificate.key),
     )
-    with pytest.raises(ConflictError, match="no token"):
+    with pytest.raises(InvalidValueError, match="no token"):
         check_listening(settings, engine)
     engine.dispose()

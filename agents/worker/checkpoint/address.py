@@ -11,10 +11,10 @@ from agents.worker.checkpoint.store import Store
 
 
 def open_store(uri: str) -> Store:
-    """The store at an address, without looking whether anything is there.
+    """The store at an address, which need not be there yet.
 
-    Raises WorkerEndError: `invalid-plan` for what is no such address, `checkpoint-unwritable` where this node lacks
-    the package that opens it.
+    Raises WorkerEndError: `invalid-plan` for what is no such address, or where a file is in the place of the folder,
+    `checkpoint-unwritable` where this node cannot look, or lacks the package that opens it.
     """
     parts = urlsplit(uri)
     if not parts.scheme or "::" in uri or ".." in parts.path.split("/"):
@@ -28,7 +28,19 @@ def open_store(uri: str) -> Store:
             raise WorkerEndError(
                 Cause.INVALID_PLAN, f"checkpoint_uri is {uri!r}: a folder is file:///absolute/folder"
             )
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(_folder(Path(unquote(parts.path)), uri))
     from agents.worker.checkpoint.remote_store import open_remote  # fsspec is slow to import
 
     return open_remote(uri)
+
+
+def _folder(root: Path, uri: str) -> Path:
+    """`root`, told now if it can never be made: else a job would train up to its first checkpoint before it fails."""
+    try:
+        nearest = next(path for path in (root, *root.parents) if path.exists())
+        is_folder = nearest.is_dir()
+    except OSError as error:
+        raise WorkerEndError(Cause.CHECKPOINT_UNWRITABLE, f"checkpoint.uri {uri}: {error}") from error
+    if not is_folder:
+        raise WorkerEndError(Cause.INVALID_PLAN, f"checkpoint.uri {uri}: {nearest} is a file, not a folder")
+    return root

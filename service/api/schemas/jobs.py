@@ -195,7 +195,7 @@ class Job(Answer):
     tokens_per_s: float | None
     """Over all data replicas, by the measured iteration."""
     mfu: float | None
-    """Model FLOPs utilisation, a fraction of the peak of its GPUs; null where a peak is not known."""
+    """Model FLOPs utilisation, a fraction of the peak of its GPUs; null where a peak is not known, as of CPU slots."""
     first_loss: float | None
     last_loss: float | None
     last_grad_norm: float | None

@@ -42,6 +42,7 @@ PLAN = {
     "cost_usd": SPENT,
     "energy_kwh": ENERGY,
     "unpriced_regions": [],
+    "not_planned_by": [],
     "job": SPEC,
 }
 
@@ -96,6 +97,8 @@ class DryRun(Answer):
     cost_usd: Spent | None
     energy_kwh: Energy | None
     unpriced_regions: list[str]
+    not_planned_by: list[str]
+    """Which of `deadline`, `budget_usd` and `max_wait` the job gives and the policy does not plan by."""
     job: dict[str, Any]
     """The job as the server completes it."""
 
@@ -128,6 +131,7 @@ class DryRun(Answer):
                 "cost_usd": estimate and estimate.cost_usd,
                 "energy_kwh": estimate and estimate.energy_kwh,
                 "unpriced_regions": estimate.unpriced_regions if estimate else (),
+                "not_planned_by": run.not_planned_by,
                 "job": run.job,
             }
         )

@@ -26,6 +26,7 @@ SERIES = {
     "currency": "USD",
     "source": "day-ahead auction",
     "value_now": 0.181,
+    "unused_because": None,
 }
 
 
@@ -55,10 +56,14 @@ class PriceSeries(Answer):
     currency: str
     source: str
     value_now: float | None
+    unused_because: str | None
+    """Of a rent that nothing is billed by at present: why. No node may have such GPUs (yet), or they are owned."""
 
     @classmethod
     def of(cls, view: prices.SeriesView) -> Self:
-        series = flat(view.series, value_now=view.value_now, points=view.points)
+        series = flat(
+            view.series, value_now=view.value_now, unused_because=view.unused_because, points=view.points
+        )
         return cls.model_validate(
             series | {"gpu_type": series["gpu_type"] or None, "dst": series["dst"] or None}
         )
@@ -75,12 +80,16 @@ class PriceHistory(PriceSeries):
 class Imported(Answer):
     """What an import has done."""
 
-    model_config = example({"series_id": SERIES["series_id"], "points": 24, "new_points": 24})
+    model_config = example(
+        {"series_id": SERIES["series_id"], "points": 24, "new_points": 24, "unused_because": None}
+    )
 
     series_id: str
     points: int
     new_points: int
     """Points that said something new; those that repeat what is stored are left out."""
+    unused_because: str | None
+    """As of the series."""
 
 
 class Subject(Body):

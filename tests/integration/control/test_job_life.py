@@ -214,6 +214,24 @@ async def test_a_taken_port_is_not_tried_twice(world: World) -> None:
     assert (await world.job(job_id)).stop_cause == "port-taken"
 
 
+async def test_a_command_that_cannot_be_executed_is_tried_once_more_and_told(world: World) -> None:
+    agents = await world.cluster_of(*REGIONS)
+    job_id = await world.submit()
+    detail = "[Errno 2] No such file or directory: nosuchprogram"
+    for expected in ("queued", "failed"):
+        assert await world.plan() is Outcome.APPLIED
+        await world.beats(agents)
+        for agent in agents:
+            agent.cannot_start(detail)
+        await world.beats(agents)
+        assert (await world.job(job_id)).state == expected
+        world.clock.advance(100)
+        await world.beats(agents)
+    [reason] = (await world.job(job_id)).reasons
+    assert reason["code"] == "FailedToStart"
+    assert detail in reason["detail"]
+
+
 @pytest.mark.parametrize(
     ("cause", "exit_code", "code"), [("drifted", 19, "Drifted"), ("diverged", 20, "Diverged")]
 )

@@ -89,13 +89,15 @@ def test_a_checkpoint_that_is_not_there(gangs: Any) -> None:
     assert str(gangs.checkpoint_root) in worker.end["detail"]
 
 
-def test_a_folder_that_takes_no_checkpoint(gangs: Any) -> None:
+def test_a_file_in_the_place_of_the_checkpoints_ends_it_before_it_trains(gangs: Any) -> None:
     (gangs.folder / "file").write_text("not a folder")
     uri = (gangs.folder / "file" / "checkpoints").as_uri()
     (worker,) = gangs.start(gangs.plan(1, checkpoint_uri=uri), 1)
 
-    assert worker.exit_code() == 18
-    assert worker.end["cause"] == "checkpoint-unwritable"
+    assert worker.exit_code() == 2
+    assert worker.end["cause"] == "invalid-plan"
+    assert "file is a file, not a folder" in worker.end["detail"]
+    assert worker.losses == {}
 
 
 def test_the_module_runs_by_its_name_and_refuses_what_it_cannot_do(gangs: Any) -> None:

@@ -161,3 +161,7 @@ def test_the_doctor_speaks_json(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_the_default_folder_is_the_users() -> None:
     assert default_work_dir({"XDG_DATA_HOME": "/data"}) == Path("/data/bacepipe/agent")
     assert default_work_dir({}).parts[-4:] == (".local", "share", "bacepipe", "agent")
+
+
+def test_the_default_folder_is_in_the_home_that_is_named() -> None:
+    assert default_work_dir({"XDG_DATA_HOME": "/data", "BACE_HOME": "/home"}) == Path("/home/agent")

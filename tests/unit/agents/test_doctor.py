@@ -205,6 +205,21 @@ def test_peers_come_from_the_server_where_it_shows_them() -> None:
         assert known_peers(there) is None
 
 
+def test_without_the_server_nothing_is_known_of_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(doctor, "check_torch", lambda: Finding("torch", True, "2.13"))
+    with client(answer) as there:
+        found = by_name(examine(settings(tmp_path, node()), there, (), [], ()))
+    assert (found["peers"].ok, found["peers"].fix) == (
+        False,
+        "Name the nodes to look for by --peer ADDRESS:PORT",
+    )
+
+
 def test_a_peer_at_our_own_port_is_this_machine() -> None:
     port, held = free_ports(1)
     held[0].close()

@@ -113,6 +113,7 @@ def test_programs_get_the_documents_of_the_api_unchanged(
         (409, "conflict", Exit.FAILED),
         (413, "too_large", Exit.USAGE),
         (422, "invalid_input", Exit.USAGE),
+        (422, "idempotency_key_reused", Exit.FAILED),
         (503, "unavailable", Exit.FAILED),
     ],
 )
@@ -177,12 +178,30 @@ def test_refused_fields_are_named_with_their_lines(bace: Bace, server: FakeServe
     assert told in result.output
 
 
+def test_a_refused_text_of_a_file_is_told_in_quotes(bace: Bace, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE.replace("0", '"0"'))
+    error = {"pointer": "/training/steps", "detail": "expected a whole number of at least 1", "value": "0"}
+    server.refuse("POST", "/v1/jobs", 422, code="invalid_input", errors=[error])
+    assert "job.yaml:4: /training/steps: '0' is not valid" in bace("submit", "job.yaml").output
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
         ("name: x\nname: y\n", "job.yaml:2"),
         ("name: [x\n", "job.yaml"),
-        ("training:\n  steps: .nan\n", "job.yaml:2: /training/steps: expected a finite number"),
+        (
+            "training:\n  steps: .nan\n",
+            "job.yaml:2: training.steps: nan is not valid: expected a finite number",
+        ),
+        (
+            "training:\n  steps: 99999999999999999999\n",
+            "job.yaml:2: training.steps: 99999999999999999999 is not valid: expected a whole number of at most",
+        ),
+        ("", "job.yaml: document: nothing is not valid: expected a mapping"),
+        ("null\n", "job.yaml:1: document: nothing is not valid: expected a mapping"),
+        ("- a\n", "job.yaml:1: document: a list of 1 is not valid: expected a mapping"),
+        ("text\n", "job.yaml:1: document: 'text' is not valid: expected a mapping"),
         (None, "No such file"),
     ],
 )
@@ -280,8 +299,10 @@ def test_limits_that_the_policy_does_not_plan_by_are_told(
     server.answer("GET", f"/v1/jobs/{JOB_ID}", sent(Job, job))
     first = {"kind": "job.queued", "data": {"not_planned_by": named} if named else {}}
     server.answer("GET", f"/v1/jobs/{JOB_ID}/events", listed(first))
-    output = bace("submit", "job.yaml").output
-    assert ("Not heeded by this server's policy: deadline, max_wait." in output) == bool(named)
+    server.answer("POST", "/v1/plans", sent(DryRun, {**PLAN, "not_planned_by": named}))
+    for command in (("submit", "job.yaml"), ("plan", "job.yaml"), ("job", JOB_ID)):
+        output = bace(*command).output
+        assert ("Not heeded by this server's policy: deadline, max_wait." in output) == bool(named)
 
 
 def test_a_rejected_job_is_not_said_to_be_complete(bace: Bace, server: FakeServer) -> None:
@@ -368,7 +389,7 @@ def test_prices_are_imported_in_dollars_a_kilowatt_hour_with_when_they_were_know
     (tmp_path / "p.csv").write_text(
         "timestamp_utc,eu-west\n2026-11-30T00:00:00Z,181.0\n2026-11-30T01:00:00Z,-5.0\n"
     )
-    imported = sent(Imported, {"series_id": "price-1", "points": 2, "new_points": 2})
+    imported = sent(Imported, {"series_id": "price-1", "points": 2, "new_points": 2, "unused_because": None})
     server.answer("POST", "/v1/prices/import", imported)
     result = bace("prices", "import", "p.csv", "--region", "eu-west")
     assert "2 new of 2 points" in result.output
@@ -389,6 +410,27 @@ def test_a_bad_price_file_names_the_row(bace: Bace, server: FakeServer, tmp_path
     assert result.exit_code == Exit.USAGE
     assert "  p.csv:2: " in result.output
     assert server.asked == []
+
+
+@pytest.mark.parametrize("header", ["hour,price", "time,price"])
+def test_a_price_file_with_other_columns_is_told_which_are_looked_for(
+    bace: Bace, server: FakeServer, tmp_path: Path, header: str
+) -> None:
+    (tmp_path / "p.csv").write_text(f"{header}\n2026-11-30T00:00:00Z,181.0\n")
+    result = bace("prices", "import", "p.csv", "--region", "eu-west")
+    assert result.exit_code == Exit.USAGE
+    told = " ".join(result.output.split())
+    assert "a column timestamp_utc or time_utc or timestamp or time" in told
+    assert "prices in the column eu-west: --column names another" in told
+
+
+def test_a_rent_that_nothing_is_billed_by_is_told(bace: Bace, server: FakeServer) -> None:
+    why = "no node in eu-west has H100; its GPU types are: A100-80G"
+    rent = {**SERIES, "kind": "rent", "gpu_type": "H100", "unused_because": why}
+    server.answer("PUT", "/v1/prices", sent(PriceSeries, rent))
+    result = bace("prices", "set", "rent", "eu-west", "2.1", "--gpu-type", "H100")
+    assert result.exit_code == Exit.OK
+    assert f"Nothing is billed by this rent: {why}." in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("text", ["..", "a/../../v1/tokens", "a?x=1", "ä"])

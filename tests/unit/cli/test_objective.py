@@ -23,7 +23,6 @@ from service.settings import Settings
     [
         ([], Objective(), Objective()),
         (["--objective", "0.2"], Objective(), Objective(0.2)),
-        (["--objective", "1", "--cheapest-within", "0.05"], Objective(), Objective(1.0, 0.05)),
         ([], Objective(0.3, 0.1), Objective(0.3, 0.1)),
         (["--objective", "0.2"], Objective(0.3, 0.1), Objective(0.2)),
         (["--cheapest-within", "0.05"], Objective(0.3, 0.1), Objective(0.3, 0.05)),

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import Result
 
 from service.cli.api import Api
+from service.cli.examples import example
 from service.cli.exits import CommandError, Exit
 from service.cli.local import start_server
 from service.cli.stack import Stack
@@ -24,7 +25,7 @@ Bace = Callable[..., Result]
     [
         (["prices", "set", "electricity", "eu", "nan"], "VALUE: nan is not valid"),
         (["prices", "set", "electricity", "eu", "inf"], "VALUE: inf is not valid"),
-        (["project", "share", "nlp", "nan"], "WEIGHT: nan is not valid"),
+        (["project", "share", "nlp", "nan"], "WEIGHT: 'nan' is not valid"),
     ],
 )
 def test_numbers_are_finite(bace: Bace, server: FakeServer, arguments: list[str], told: str) -> None:
@@ -74,21 +75,147 @@ def test_a_port_that_somebody_has_is_named(tmp_path: Path) -> None:
     assert refusal.value.exit_code == Exit.USAGE
 
 
-def test_a_folder_that_cannot_be_made_is_named(
-    bace: Bace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [["up", "--cpu-slots", "1"], ["server"], ["migrate"]])
+@pytest.mark.parametrize("folder", ["file/home", "/proc/1"])
+def test_a_home_that_cannot_be_made_or_written_to_is_named(
+    bace: Bace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], folder: str
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("BACE_HOME", str(tmp_path / "file" / "home"))
-    result = bace("up", "--cpu-slots", "1")
+    home = tmp_path / folder
+    monkeypatch.setenv("BACE_HOME", str(home))
+    result = bace(*arguments)
     assert result.exit_code == Exit.USAGE
-    assert "BACE_HOME: " in result.output
+    assert (
+        f"BACE_HOME: '{home}' is not valid: expected a folder that can be made and written to"
+        in result.output
+    )
+    assert "Traceback" not in result.output
+
+
+LINK = ("link", "eu", "us")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer", "wanted", "told"),
+    [
+        (
+            ["node", "token", "create", "--ttl", "60d"],
+            "/expires_in_s",
+            "5",
+            "--ttl: '60d' is not valid: expected 5",
+        ),
+        (
+            ["token", "create", "x", "--role", "viewer", "--expires", "0s"],
+            "/expires_in_s",
+            "5",
+            "--expires: '0s' is not valid: expected 5",
+        ),
+        (
+            ["token", "create", "x", "--role", "submitter"],
+            "/project",
+            "a project",
+            "--project: expected a project",
+        ),
+        (["project", "share", "nlp", "--", "-1"], "/share", "5", "WEIGHT: '-1' is not valid: expected 5"),
+        (
+            ["project", "share", "n p", "1"],
+            "/project",
+            "a name",
+            "PROJECT: 'n p' is not valid: expected a name",
+        ),
+        (["project", "quota", "nlp", "--gpus=-1"], "/gpus", "5", "--gpus: '-1' is not valid: expected 5"),
+        ([*LINK, "--limit", "1Gbps", "--latency", "5d"], "/latency_s", "5", "--latency: '5d' is not valid"),
+        (
+            [*LINK, "--estimate", "1Tbps", "--latency", "5s"],
+            "/capacity_bps",
+            "5",
+            "--estimate: '1Tbps' is not valid",
+        ),
+        (["account", "create", "a b", "--kind", "user"], "/name", "a name", "NAME: 'a b' is not valid"),
+        (["jobs", "--project", "A"], "/project", "a name", "--project: 'A' is not valid: expected a name"),
+    ],
+)
+def test_a_refused_option_is_told_as_it_was_typed(
+    bace: Bace, server: FakeServer, arguments: list[str], pointer: str, wanted: str, told: str
+) -> None:
+    error = {
+        "pointer": pointer,
+        "detail": f"expected {wanted}",
+        "code": "invalid",
+        "value": "as the API has it",
+    }
+    for method, path in (
+        ("POST", "/v1/join-tokens"),
+        ("POST", "/v1/tokens"),
+        ("POST", "/v1/accounts"),
+        ("PUT", "/v1/projects/nlp"),
+        ("PUT", "/v1/projects/n%20p"),
+        ("PUT", "/v1/projects/nlp/quota"),
+        ("PUT", "/v1/links/eu/us"),
+        ("GET", "/v1/jobs"),
+    ):
+        server.refuse(method, path, 422, code="invalid_input", detail=f"not valid: {pointer}", errors=[error])
+    for path in ("/v1/links", "/v1/projects"):
+        server.answer("GET", path, {"items": [], "next": None})
+    result = bace(*arguments)
+    assert result.exit_code == Exit.USAGE
+    assert told in result.output
+    assert pointer not in result.output
+    assert "as the API has it" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            [*LINK, "--limit", "5"],
+            "--limit: '5' is not valid: expected a bandwidth of 0 or more with its unit",
+        ),
+        (
+            [*LINK, "--limit", "5Gbps", "--latency", "5"],
+            "--latency: '5' is not valid: expected a duration of 0 or",
+        ),
+        (["token", "rotate", "--overlap", "x"], "--overlap: 'x' is not valid: expected a duration"),
+        (["project", "quota", "nlp", "--gpus", "x"], "--gpus: 'x' is not valid: expected a whole number"),
+        (["jobs", "--limit", "501"], "expected less than or equal to 500"),
+        (["jobs", "--state", "asleep"], "'asleep' is not one of"),
+        (["schedule", "job.yaml", "--policy", "bace"], "--policy is for --scenario"),
+        (["schedule", "job.yaml", "--picture", "1f1b"], "--picture is for --svg"),
+        (["replay", "x.yaml", "--objective", "1"], "--objective is for --policy horizon"),
+        (
+            ["replay", "x.yaml", "-p", "fifo,lcf", "--cheapest-within", "1"],
+            "--cheapest-within is for --policy horizon",
+        ),
+        (
+            ["replay", "x.yaml", "-p", "horizon", "--objective", "1", "--cheapest-within", "1"],
+            "--objective and --cheapest-within",
+        ),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_by_name(
+    bace: Bace, server: FakeServer, arguments: list[str], told: str
+) -> None:
+    server.answer("GET", "/v1/links", {"items": [], "next": None})
+    server.answer("GET", "/v1/projects", {"items": [], "next": None})
+    result = bace(*arguments)
+    assert result.exit_code == Exit.USAGE
+    words = " ".join(result.output.replace("│", " ").split())
+    assert told in words
+    assert "Value error" not in words
+    assert "Input should be" not in words
+
+
+def test_results_that_cannot_be_written_are_bad_input(bace: Bace) -> None:
+    result = bace("replay", str(example("scenarios/three-regions.yaml")), "-p", "fifo", "--out", "/proc/x")
+    assert result.exit_code == Exit.USAGE
+    assert "--out: '/proc/x' is not valid: expected a folder that can be written to" in result.output
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--data", "nowhere"], "nowhere is not valid: expected a folder"),
-        (["--data", ".", "--cells", "nope*"], "--cells: nope* is not valid"),
+        (["--data", "nowhere"], "'nowhere' is not valid: expected a folder"),
+        (["--data", ".", "--cells", "nope*"], "--cells: 'nope*' is not valid"),
     ],
 )
 def test_a_study_of_nothing_is_refused(bace: Bace, options: list[str], told: str) -> None:

@@ -112,9 +112,14 @@ def test_the_policy_chooses_where_no_chain_is_named_and_the_timeline_is_drawn(ba
     ("arguments", "job", "code", "why"),
     [
         (["--placement", "mars:2"], JOB, Exit.USAGE, "expected a region that there is"),
-        (["--policy", "best"], JOB, Exit.USAGE, "policy: 'best' is not valid"),
-        (["--svg", "x.svg", "--picture", "zigzag"], JOB, Exit.USAGE, "picture: 'zigzag' is not valid"),
-        (["--svg", "no/x.svg"], JOB, Exit.FAILED, "--svg: no/x.svg cannot be written"),
+        (["--policy", "best"], JOB, Exit.USAGE, "--policy: 'best' is not valid"),
+        (["--svg", "x.svg", "--picture", "zigzag"], JOB, Exit.USAGE, "--picture: 'zigzag' is not valid"),
+        (
+            ["--svg", "no/x.svg"],
+            JOB,
+            Exit.USAGE,
+            "--svg: 'no/x.svg' is not valid: expected a file that can be",
+        ),
         ([], JOB.replace("steps: 10", "steps: 0"), Exit.USAGE, "standard input:4: /training/steps"),
         ([], JOB + "placement: {regions: [mars]}\n", Exit.USAGE, "/placement/regions/0"),
         ([], JOB.replace("steps: 10", "steps: 1, micro_batch: 9999"), Exit.FAILED, "MemoryTooSmall"),

@@ -54,6 +54,7 @@ def run_without_extras(tmp_path: Path, *arguments: str) -> subprocess.CompletedP
         (["--help"], 0, "submit"),
         (["jobs"], 5, "No server answers"),
         (["agent", "--help"], 0, "--cpu-slots"),
+        (["agent", "--help"], 0, "Usage: bace agent "),
         (["replay", "x.yaml"], 1, "bacepipe[planner]"),
         (["demo"], 1, "bacepipe[server]"),
         (["server"], 1, "bacepipe[server]"),

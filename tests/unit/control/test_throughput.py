@@ -29,5 +29,6 @@ def test_mfu_is_of_the_peak_of_all_gpus_of_whatever_type() -> None:
     assert model_flops_utilisation(SPEC, gpus, 2.0) == pytest.approx(expected)
 
 
-def test_the_peak_of_an_unknown_device_is_not_guessed() -> None:
-    assert model_flops_utilisation(SPEC, [("H100", 8), ("a-gpu-of-our-own", 1)], 2.0) is None
+@pytest.mark.parametrize("gpu_type", ["a-gpu-of-our-own", "cpu-slot"])
+def test_a_peak_that_is_not_known_is_not_guessed(gpu_type: str) -> None:
+    assert model_flops_utilisation(SPEC, [("H100", 8), (gpu_type, 1)], 2.0) is None

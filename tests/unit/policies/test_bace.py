@@ -178,6 +178,50 @@ def test_a_job_larger_than_the_cluster_is_refused_by_how_much():
     assert "1 GPU too few" in decision.reasons[0].detail
 
 
+SIZED = {"a": 6, "b": 2}
+MIXED = {"a": {"big": 2, "slow": 3}, "b": {"big": 1}}
+
+
+@pytest.mark.parametrize(
+    ("pools", "stages", "tensor", "rule", "told", "available"),
+    [
+        (SIZED, 9, 1, {}, "9 GPUs (9 stages of 1 GPU on big); the regions it may use have 8 GPUs when all is free: "
+         "1 GPU too few", 8),
+        (SIZED, 5, 2, {}, "10 GPUs (5 stages of 2 GPUs on big); the regions it may use have 8 GPUs when all is free: "
+         "2 GPUs too few", 8),
+        (SIZED, 4, 3, {}, "12 GPUs (4 stages of 3 GPUs on big); "
+         "the regions it may use have 8 GPUs when all is free, in "
+         "which 2 stages can stand, each in one region: 2 stages too few", 6),
+        (SIZED, 2, 4, {}, "8 GPUs (2 stages of 4 GPUs on big); the regions it may use have 8 GPUs when all is free, in "
+         "which 1 stage can stand, each in one region: 1 stage too few", 4),
+        (SIZED, 1, 7, {}, "7 GPUs (1 stage of 7 GPUs on big); the regions it may use have 8 GPUs when all is free, in "
+         "which 0 stages can stand, each in one region: 1 stage too few", 0),
+        (SIZED, 4, 2, {"max_regions": 1}, "8 GPUs (4 stages of 2 GPUs on big); "
+         "the largest region it may use has 6 GPUs "
+         "when all is free: 2 GPUs too few", 6),
+        (SIZED, 3, 2, {"regions": ("b",)}, "6 GPUs (3 stages of 2 GPUs on big); "
+         "the largest region it may use has 2 GPUs "
+         "when all is free: 4 GPUs too few", 2),
+        (SIZED | {"c": 1}, 9, 1, {"max_regions": 2}, "9 GPUs (9 stages of 1 GPU on big); "
+         "the 2 largest regions it may use "
+         "have 8 GPUs when all is free: 1 GPU too few", 8),
+        (MIXED, 7, 1, {}, "7 GPUs (7 stages of 1 GPU on big or slow); the regions it may use have 6 GPUs when all is "
+         "free: 1 GPU too few", 6),
+        (MIXED, 3, 2, {}, "6 GPUs (3 stages of 2 GPUs on big or slow); the regions it may use have 6 GPUs when all is "
+         "free, in which 2 stages can stand, each on one type in one region: 1 stage too few", 4),
+    ],
+)  # fmt: skip
+def test_what_is_too_few_is_told_in_figures_that_add_up(pools, stages, tensor, rule, told, available):
+    links = both_ways(*(("a", name, 99) for name in pools if name != "a"))
+    world = cluster(pools, links, gpus=(BIG, SLOW))
+    asked = job(stages=(stages, None), tensor=tensor, layers=9, placement=PlacementRule(**rule))
+    (decision,) = decide(snapshot(world, asked), BACE).decisions
+    assert isinstance(decision, Reject)
+    reason = decision.reasons[0]
+    assert reason.detail == f"needs at least {told}"
+    assert (reason.needed, reason.available) == (stages * tensor, available)
+
+
 def test_a_job_that_no_memory_holds_is_refused_by_how_much():
     (decision,) = decide(snapshot(cluster({"a": 99}), job(weight_bytes=8000)), BACE).decisions
     assert isinstance(decision, Reject)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -73,6 +74,18 @@ def test_what_cannot_be_meant_names_field_value_and_remedy(parse, value):
     assert caught.value.field == "here.it.is"
     assert caught.value.expected
     assert "here.it.is" in str(caught.value)
+
+
+@pytest.mark.parametrize("parse", [units.parse_bandwidth, units.parse_duration, units.parse_time])
+def test_a_number_is_offered_to_who_gave_a_number_and_what_is_offered_is_right(parse):
+    with pytest.raises(InvalidValueError) as text:
+        parse("5")
+    with pytest.raises(InvalidValueError) as number:
+        parse(-1)
+    assert "a number of" not in text.value.expected
+    assert "a number of" in number.value.expected
+    for example in re.findall(r'"([^"]+)"', text.value.expected + number.value.expected):
+        assert parse(example) > 0
 
 
 @pytest.mark.parametrize(

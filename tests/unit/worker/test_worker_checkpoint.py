@@ -391,6 +391,17 @@ def test_an_address_that_cannot_be_opened_is_refused_with_what_would_be_right(
     assert caught.value.cause is cause
 
 
+@pytest.mark.parametrize("path", ["file", "file/checkpoints/of-a-job"])
+def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_is_trained(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(WorkerEndError, match=rf"{tmp_path}/file is a file, not a folder") as caught:
+        open_store((tmp_path / path).as_uri())
+    assert caught.value.cause is Cause.INVALID_PLAN
+    assert open_store((tmp_path / "new" / "folder").as_uri()) == LocalStore(tmp_path / "new" / "folder")
+
+
 def test_a_folder_that_takes_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     folder = CheckpointFolder(LocalStore(tmp_path / "file"), "a1")
