@@ -12,7 +12,7 @@ class Objective:
     """`weight_jct` is the weight of completion times, 1 − weight_jct that of cost: 0 is cheapest, 1 is fastest.
 
     `cheapest_within`, where given, asks for the cheapest plan whose mean completion time is at most this part above
-    that of the fastest plan (0.05: five per cent); `weight_jct` then only orders plans that are alike.
+    that of the fastest plan (0.05: five per cent); `weight_jct` then counts for nothing.
     """
 
     weight_jct: float = 0.5

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
+from scheduler.errors import InvalidValueError
 from scheduler.spec.scenario import Scenario, load_scenario
 from service.cli.demo_report import report_page, result_of
 from service.cli.documents import read_job_file
@@ -46,10 +47,16 @@ Document = dict[str, Any]
 
 
 def run_demo(port: int | None, steps: int | None, result: Path) -> None:
-    """The whole demonstration; the result is written to `result`. Raises CommandError where it fails.
+    """The whole demonstration; the result is written to `result`. Raises CommandError where it fails, InvalidValueError
+    where that file cannot be written.
 
     `steps`: in the place of those of the example job.
     """
+    try:
+        result.open("a").close()  # told now, and not once everything has been trained
+    except OSError as error:
+        expected = f"a file that can be written ({error.strerror})"
+        raise InvalidValueError("--result", str(result), expected) from None
     with passing_stack() as stack:
         server = raise_world(stack, stack.folder, port)
         tell(train(server, JOB, steps), result)

@@ -93,7 +93,7 @@ def rotate(
 
 @token_app.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, or the beginning of it.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")],
     output: Output = Format.TABLE,
 ) -> None:
     """Make a token invalid, at once and for good."""

@@ -211,6 +211,12 @@ def test_results_that_cannot_be_written_are_bad_input(bace: Bace) -> None:
     assert "--out: '/proc/x' is not valid: expected a folder that can be written to" in result.output
 
 
+def test_a_result_that_cannot_be_written_is_told_before_anything_is_trained(bace: Bace) -> None:
+    result = bace("demo", "--result", "/proc/x")
+    assert result.exit_code == Exit.USAGE
+    assert "--result: '/proc/x' is not valid: expected a file that can be written" in result.output
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
