@@ -52,8 +52,11 @@ def run_demo(port: int | None, steps: int | None, result: Path) -> None:
 
     `steps`: in the place of those of the example job.
     """
-    try:
-        result.open("a").close()  # told now, and not once everything has been trained
+    try:  # told now, and not once everything has been trained
+        was_there = result.exists()
+        result.open("a").close()
+        if not was_there:
+            result.unlink()
     except OSError as error:
         expected = f"a file that can be written ({error.strerror})"
         raise InvalidValueError("--result", str(result), expected) from None
