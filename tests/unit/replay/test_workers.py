@@ -18,6 +18,7 @@ import pytest
 
 from scheduler.replay.errors import ReplayError
 from scheduler.replay.workers import spread_over_processes
+from tests.integration.agents.harness import alive
 
 FATAL = 3
 
@@ -108,15 +109,7 @@ def test_in_the_middle_of_a_task_a_process_does_not_outlive_a_parent_that_is_kil
     finally:
         parent.kill()
         parent.wait()
-    assert _until(lambda: _has_ended(pid))
-
-
-def _has_ended(pid: int) -> bool:
-    """Whoever adopts an orphan may take its time to bury it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    assert _until(lambda: not alive(pid))
 
 
 def _until(found: Callable[[], Any], within_s: float = 60.0) -> Any:
